@@ -1,0 +1,43 @@
+# Every dependency, found with pkg-config; a missing one says which Debian package brings it.
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+
+function(moecomm_pkg name module package)
+  pkg_check_modules(${name} IMPORTED_TARGET ${module})
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "${module} is missing: apt-get install ${package} (scripts/setup.sh installs all)")
+  endif()
+endfunction()
+
+moecomm_pkg(UV libuv libuv1-dev)
+moecomm_pkg(PROTOBUF_C "libprotobuf-c>=1.4" libprotobuf-c-dev)
+moecomm_pkg(SYSTEMD libsystemd libsystemd-dev)
+moecomm_pkg(INIH inih libinih-dev)
+moecomm_pkg(SMARTCOLS smartcols libsmartcols-dev)
+moecomm_pkg(JSON_C json-c libjson-c-dev)
+if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
+  moecomm_pkg(CMOCKA cmocka libcmocka-dev)
+endif()
+
+find_program(PROTOC_C protoc-c)
+if(NOT PROTOC_C)
+  message(FATAL_ERROR "protoc-c is missing: apt-get install protobuf-c-compiler (scripts/setup.sh installs all)")
+endif()
+
+find_path(UTHASH_INCLUDE uthash.h)
+if(NOT UTHASH_INCLUDE)
+  message(FATAL_ERROR "uthash.h is missing: apt-get install uthash-dev (scripts/setup.sh installs all)")
+endif()
+
+set(MOECOMM_HAVE_CUDA OFF)
+if(NOT MOECOMM_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(MOECOMM_HAVE_CUDA ON)
+  elseif(MOECOMM_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "MOECOMM_CUDA=ON, but nvcc was not found: put it on the PATH or set CUDACXX")
+  endif()
+endif()
+message(STATUS "cuda backend: ${MOECOMM_HAVE_CUDA}")
