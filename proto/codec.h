@@ -20,6 +20,9 @@ enum mc_codec_error {
 };
 const char *mc_codec_error_text(int error);
 
+/* Message of a frame type, NULL for a type that this build does not know. */
+const ProtobufCMessageDescriptor *mc_codec_descriptor(uint16_t type);
+
 /*
  * Decodes a payload of a frame type. max_bytes bounds all that the message may allocate
  * (MC_LIMIT_DECODE_BYTES for requests, MC_LIMIT_DECODE_REPLY_BYTES for replies). Returns 0 and sets
@@ -31,7 +34,10 @@ int mc_codec_decode(uint16_t type, const uint8_t *payload, size_t n_payload, siz
 /* NULL is allowed. Returns NULL. */
 ProtobufCMessage *mc_codec_free(ProtobufCMessage *message);
 
-/* Encodes. Returns 0 and sets *ret_payload (free() it) and *ret_bytes, or -errno. */
+/*
+ * Encodes. Returns 0 and sets *ret_payload (free() it) and *ret_bytes, -EINVAL when a required field
+ * is missing, -EMSGSIZE when it is larger than MC_LIMIT_REPLY_BYTES, or -ENOMEM.
+ */
 int mc_codec_encode(const ProtobufCMessage *message, uint8_t **ret_payload, size_t *ret_bytes);
 
 #endif
