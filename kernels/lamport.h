@@ -36,7 +36,7 @@
 #define MC_ALIGNAS(n)    alignas(n)
 #else
 #define MC_STATIC_ASSERT _Static_assert
-#define MC_ALIGNAS(n)    _Alignas(n)
+#define MC_ALIGNAS(n)    __attribute__((aligned(n))) /* _Alignas may not follow `struct` */
 #endif
 
 /*
@@ -129,7 +129,7 @@ struct MC_ALIGNAS(128) mc_control {
 	uint32_t rank;
 	uint32_t world_size;
 	uint32_t failed; /* enum mc_fault_status; once set every later op of the epoch returns it */
-	uint32_t reserved;
+	uint32_t check;  /* mc_control_check of what never changes in an epoch */
 	struct mc_control_channel channel[MC_MAX_CHANNELS];
 	uint64_t canary_tail;
 };
@@ -247,6 +247,16 @@ MC_BOTH uint32_t mc_header_check(
 	uint32_t h = mc_mix(mc_mix(mc_mix(0x6d63u, call), digest), rows);
 
 	return mc_mix(mc_mix(h, sentinel->word[1]), sentinel->word[2]);
+}
+
+/* Guards what the canaries don't: the fields of a control block that are set once an epoch. */
+MC_BOTH uint32_t mc_control_check(
+	uint32_t rank, uint32_t world_size, uint64_t epoch, const struct mc_vector *sentinel)
+{
+	uint32_t h = mc_mix64(mc_mix(mc_mix(0x6374726cu, rank), world_size), epoch);
+
+	h = mc_mix(mc_mix(h, sentinel->word[0]), sentinel->word[1]);
+	return mc_mix(mc_mix(h, sentinel->word[2]), sentinel->word[3]);
 }
 
 /* ---- addressing ---- */
