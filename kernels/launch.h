@@ -64,6 +64,13 @@ struct mc_mask_ids {
 uint32_t mc_dispatch_digest(const struct mc_dispatch *op, uint32_t world_size);
 uint32_t mc_combine_digest(const struct mc_combine *op, uint32_t world_size);
 
+/* A rank without rows may leave its row pointers NULL, so any of the three tells the kind. */
+MC_BOTH enum mc_op_kind mc_combine_kind(const struct mc_combine *op)
+{
+	return op->residual || op->residual_output || op->gamma ? MC_OP_COMBINE_RMSNORM
+								: MC_OP_COMBINE;
+}
+
 MC_BOTH uint32_t mc_dtype_bytes(enum mc_dtype dtype)
 {
 	return dtype == MC_DTYPE_FP32 ? 4u : 2u;
