@@ -144,6 +144,8 @@ int mc_fault_repeat(struct mc_ring *ring, uint32_t failed)
 {
 	struct mc_fault fault = record_load(ring, ring->host->rank);
 
+	if (known_status(failed) == MC_FAULT_NONE) /* the flag itself is damaged */
+		failed = MC_FAULT_CORRUPT;
 	if (fault.status != failed) /* set from outside, or not recorded yet */
 		fault = mc_fault_make(ring, failed, MC_FAULT_NOBODY);
 	*ring->fault = fault;

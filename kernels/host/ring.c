@@ -12,8 +12,7 @@
 #define DEFAULT_WARMUP_TIMEOUT_MS 120000u
 
 #define NS_PER_MS UINT64_C(1000000)
-/* How long a wait yields before it sleeps: longer than any honest op, shorter than anybody notices.
- */
+/* How long a wait yields before it sleeps: longer than honest ops, shorter than anybody notices. */
 #define YIELD_NS     NS_PER_MS
 #define SLEEP_NS     50000L
 #define SPINS_SHARED 32u
