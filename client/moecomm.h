@@ -20,6 +20,9 @@
  *    nothing, and leaves a sentence for people at moecomm_last_error() of the calling thread.
  *  - Option structures start with their own size, set by their _INIT macro: a program built against
  *    an older header keeps working.
+ *  - After fork() the child can't use the parent's contexts and groups (calls return INVALID, and
+ *    leave and disconnect do nothing): it connects for itself. All fds are close-on-exec, and the
+ *    library handles no signal and raises no SIGPIPE.
  *  - Memory handed in stays the caller's. Pointers to tensors must stay valid until the op is done.
  */
 #ifndef MOECOMM_H
@@ -30,6 +33,9 @@
 
 #ifdef __cplusplus
 extern "C" {
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
 #endif
 
 #define MOECOMM_VERSION_MAJOR 0
@@ -192,7 +198,11 @@ enum moecomm_status moecomm_group_abort(moecomm_group *group, const char *reason
  */
 int64_t moecomm_group_capacity(const moecomm_group *group, int64_t row_bytes);
 
-/* The path that an op of that shape takes: a pure function of its arguments and of what was agreed at join; the same on all ranks. Any thread. */
+/*
+ * The path that an op of that shape takes: a pure function of its arguments and of what was agreed at
+ * join; the same on all ranks. MOECOMM_PATH_AUTO: none, such an op returns TOO_LARGE or INVALID. Any
+ * thread.
+ */
 enum moecomm_path moecomm_group_path(const moecomm_group *group, int64_t rows, int64_t row_bytes);
 
 /* State of a group as its member sees it. */
@@ -315,6 +325,9 @@ enum moecomm_status moecomm_combine_rmsnorm(
 enum moecomm_status moecomm_mask_expert_ids(moecomm_group *group, int32_t *ids, int64_t rows,
 	int64_t topk, const int32_t *count, void *stream);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

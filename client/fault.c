@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ended an op, in a sentence. The board is written by other processes: read once, checked. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/group.h"
+#include "proto/status.h"
+
+static const char *op_name(uint32_t op)
+{
+	switch (op) {
+	case MC_OP_DISPATCH:
+		return "dispatch";
+	case MC_OP_COMBINE:
+		return "combine";
+	case MC_OP_COMBINE_RMSNORM:
+		return "combine_rmsnorm";
+	default:
+		return "op";
+	}
+}
+
+/* A status that the data plane may report; anything else a peer left there is an abort. */
+static enum moecomm_status believable(uint32_t status)
+{
+	switch (status) {
+	case MC_FAULT_BAD_COUNT:
+	case MC_FAULT_PEER_LOST:
+	case MC_FAULT_TIMEOUT:
+	case MC_FAULT_MISMATCH:
+	case MC_FAULT_ABORTED:
+	case MC_FAULT_STALE_EPOCH:
+	case MC_FAULT_DEVICE:
+	case MC_FAULT_SENTINEL:
+	case MC_FAULT_CORRUPT:
+		return (enum moecomm_status)status;
+	default:
+		return MOECOMM_ABORTED;
+	}
+}
+
+static void explain_timeout(const struct mc_fault *fault, struct mc_verdict *ret)
+{
+	unsigned long long waited_ms = fault->waited_ns / 1000000u;
+	uint32_t theirs = fault->theirs[0];
+	char where[64];
+
+	if (theirs == 0)
+		snprintf(where, sizeof(where), "it has made no call there yet");
+	else if (theirs == (uint32_t)fault->call)
+		snprintf(where, sizeof(where), "it entered that call, but its data did not come");
+	else
+		snprintf(where, sizeof(where), "it is at call %u", theirs);
+	mc_verdict_set(ret, MOECOMM_TIMEOUT, (int)fault->peer, fault->call,
+		"rank %u did not arrive at call %llu (%s, channel %u) within %llu ms: %s",
+		fault->peer, (unsigned long long)fault->call, op_name(fault->op), fault->channel,
+		waited_ms, where);
+}
+
+static void explain_mismatch(const struct mc_fault *fault, struct mc_verdict *ret)
+{
+	const uint32_t *mine = fault->mine, *theirs = fault->theirs;
+	char what[160];
+
+	if (mine[0] != theirs[0])
+		snprintf(what, sizeof(what), "this rank is at call %u, that one at call %u",
+			mine[0], theirs[0]);
+	else if (mine[1] != theirs[1])
+		snprintf(what, sizeof(what),
+			"op, row counts, row sizes or element types differ (digests %08x and %08x)",
+			mine[1], theirs[1]);
+	else
+		snprintf(what, sizeof(what), "this rank expects %u rows, that one sends %u",
+			mine[2], theirs[2]);
+	mc_verdict_set(ret, MOECOMM_MISMATCH, (int)fault->peer, fault->call,
+		"rank %u calls something else than this rank at call %llu (%s, channel %u): %s",
+		fault->peer, (unsigned long long)fault->call, op_name(fault->op), fault->channel,
+		what);
+}
+
+void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *fault,
+	const char *backend_text, struct mc_verdict *ret_verdict)
+{
+	bool named = fault->peer < group->world_size;
+	unsigned long long call = fault->call;
+	const char *op = op_name(fault->op);
+	enum moecomm_status status = believable(fault->status);
+	int peer = named ? (int)fault->peer : -1;
+	char by[48] = "";
+
+	if (named)
+		snprintf(by, sizeof(by), " by rank %u", fault->peer);
+	if (status == MOECOMM_TIMEOUT && named)
+		explain_timeout(fault, ret_verdict);
+	else if (status == MOECOMM_MISMATCH && named)
+		explain_mismatch(fault, ret_verdict);
+	else if (status == MOECOMM_ABORTED)
+		mc_verdict_set(ret_verdict, status, peer, call,
+			"the group was aborted%s during call %llu "
+			"(%s, channel %u)",
+			by, call, op, fault->channel);
+	else if (status == MOECOMM_PEER_LOST && named)
+		mc_verdict_set(ret_verdict, status, peer, call,
+			"the process of rank %u ended; call %llu (%s, channel %u) can't complete",
+			fault->peer, call, op, fault->channel);
+	else if (status == MOECOMM_SENTINEL)
+		mc_verdict_set(ret_verdict, status, peer, call,
+			"a payload%s at call %llu (%s, channel %u) equals the epoch's sentinel; "
+			"rejoin draws "
+			"another",
+			named ? by : "", call, op, fault->channel);
+	else if (status == MOECOMM_CORRUPT)
+		mc_verdict_set(ret_verdict, status, peer, call,
+			"%s is damaged at call %llu (%s, channel %u)",
+			named && fault->peer != group->rank ? "what a peer sent"
+							    : "the control block",
+			call, op, fault->channel);
+	else if (status == MOECOMM_INVALID)
+		mc_verdict_set(ret_verdict, status, (int)group->rank, call,
+			"a count of valid rows is negative or above its maximum at call %llu (%s, "
+			"channel %u)",
+			call, op, fault->channel);
+	else
+		mc_verdict_set(ret_verdict, status, peer, call, "%s (call %llu, %s, channel %u)",
+			backend_text && *backend_text ? backend_text : mc_status_text(status), call,
+			op, fault->channel);
+}
+
+/* A rank's record; status MC_FAULT_NONE when it holds none. */
+static struct mc_fault read_record(const struct mc_board *board, uint32_t rank)
+{
+	const uint32_t *from = (const uint32_t *)&board->rank[rank].fault;
+	uint32_t word[sizeof(struct mc_fault) / sizeof(uint32_t)];
+	struct mc_fault fault;
+
+	/* the status is written last, so read it first */
+	word[0] = __atomic_load_n(&from[0], __ATOMIC_ACQUIRE);
+	for (size_t i = 1; i < sizeof(word) / sizeof(word[0]); i++)
+		word[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+	memcpy(&fault, word, sizeof(fault));
+	return fault;
+}
+
+void mc_fault_explain_abort(
+	const struct moecomm_group *group, uint32_t abort_word, struct mc_verdict *ret_verdict)
+{
+	enum moecomm_status status = believable(mc_abort_status(abort_word));
+	uint32_t reporter = mc_abort_reporter(abort_word);
+	struct mc_fault fault = read_record(group->board, group->rank);
+
+	/* this rank's own failure first, then the reporter's, whom everybody else quotes too */
+	if (fault.status == MC_FAULT_NONE && reporter >= 1 && reporter <= group->world_size)
+		fault = read_record(group->board, reporter - 1);
+	if (fault.status != MC_FAULT_NONE) {
+		mc_fault_explain(group, &fault, NULL, ret_verdict);
+		return;
+	}
+	mc_verdict_set(ret_verdict, status,
+		reporter && status == MOECOMM_ABORTED ? (int)reporter - 1 : -1, 0, "%s%s",
+		mc_status_text(status), reporter ? "" : ", says the daemon");
+	if (reporter && status == MOECOMM_ABORTED && reporter <= group->world_size)
+		mc_verdict_set(ret_verdict, status, (int)reporter - 1, 0,
+			"the group was aborted by rank %u", reporter - 1);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How an epoch ends for this rank: whoever tells it first, an op, a Notice or this program. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/control.h"
+#include "proto/status.h"
+
+/*
+ * An op that leaves because the daemon said so waits this long for the Notice, which names the
+ * rank; the daemon sends it in the same breath.
+ */
+#define NOTICE_MS 300
+
+void mc_verdict_set(struct mc_verdict *verdict, enum moecomm_status status, int rank, uint64_t call,
+	const char *format, ...)
+{
+	va_list args;
+
+	verdict->status = status;
+	verdict->rank = rank;
+	verdict->call = call;
+	va_start(args, format);
+	vsnprintf(verdict->detail, sizeof(verdict->detail), format, args);
+	va_end(args);
+}
+
+/* Faults that the data plane knows travel as they are; it takes any other cause as an abort. */
+static uint32_t data_plane_status(enum moecomm_status status)
+{
+	return status >= MOECOMM_PEER_LOST && status <= MOECOMM_CORRUPT
+		       ? (uint32_t)status
+		       : (uint32_t)MC_FAULT_ABORTED;
+}
+
+/* Makes ops leave; with group->lock held. */
+static void stop_ops(struct moecomm_group *group, enum moecomm_status status, uint32_t reporter)
+{
+	uint32_t none = 0;
+
+	if (!group->mapped)
+		return;
+	/* on the board too: the daemon may be gone before it could */
+	__atomic_compare_exchange_n(&group->board->wait.abort_word, &none,
+		mc_abort_word(data_plane_status(status), reporter), false, __ATOMIC_ACQ_REL,
+		__ATOMIC_ACQUIRE);
+	group->ops->poison(group->mapping, data_plane_status(status));
+}
+
+bool mc_group_fail(struct moecomm_group *group, const struct mc_verdict *verdict, uint32_t reporter)
+{
+	struct mc_verdict *mine = &group->verdict;
+	bool first;
+
+	pthread_mutex_lock(&group->lock);
+	first = mine->status == MOECOMM_OK;
+	if (first) {
+		*mine = *verdict;
+		atomic_store(&group->failed, verdict->status);
+	} else if (mine->status == verdict->status && mine->rank < 0 && verdict->rank >= 0) {
+		mine->rank = verdict->rank;
+		memcpy(mine->detail, verdict->detail, sizeof(mine->detail));
+	}
+	stop_ops(group, verdict->status, reporter);
+	pthread_cond_broadcast(&group->ended);
+	pthread_mutex_unlock(&group->lock);
+	if (first)
+		mc_log("group %s, rank %u: epoch %llu has ended: %s: %s", group->name, group->rank,
+			(unsigned long long)group->ready_epoch, mc_status_name(verdict->status),
+			verdict->detail);
+	return first;
+}
+
+void mc_group_notice(struct moecomm_group *group, const struct mc_verdict *verdict)
+{
+	enum mc_group_phase phase;
+
+	pthread_mutex_lock(&group->lock);
+	phase = group->phase;
+	if (phase == MC_GROUP_PHASE_JOINING) {
+		if (group->join_notice.status == MOECOMM_OK)
+			group->join_notice = *verdict;
+		/* ends a probe that waits for a peer in vain */
+		stop_ops(group, verdict->status, 0);
+	}
+	pthread_mutex_unlock(&group->lock);
+	if (phase == MC_GROUP_PHASE_MEMBER)
+		mc_group_fail(group, verdict, 0);
+}
+
+enum moecomm_status mc_group_explain(struct moecomm_group *group)
+{
+	char detail[sizeof(group->verdict.detail)];
+	enum moecomm_status status;
+
+	pthread_mutex_lock(&group->lock);
+	status = group->verdict.status;
+	memcpy(detail, group->verdict.detail, sizeof(detail));
+	pthread_mutex_unlock(&group->lock);
+	if (status == MOECOMM_OK)
+		return mc_error(MOECOMM_STALE_EPOCH, "group %s is in no epoch", group->name);
+	return mc_error(status, "%s", detail);
+}
+
+/* Waits for a verdict that somebody else is about to give. */
+static void await_verdict(struct moecomm_group *group)
+{
+	struct timespec at = mc_clock_timespec(mc_clock_ms() + NOTICE_MS);
+
+	pthread_mutex_lock(&group->lock);
+	while (group->verdict.status == MOECOMM_OK)
+		if (pthread_cond_timedwait(&group->ended, &group->lock, &at) == ETIMEDOUT)
+			break;
+	pthread_mutex_unlock(&group->lock);
+}
+
+static void tell_daemon(struct moecomm_group *group, const struct mc_verdict *verdict)
+{
+	Moecomm__Wire__OpFailed failed = MOECOMM__WIRE__OP_FAILED__INIT;
+
+	pthread_mutex_lock(&group->context->lock);
+	failed.member_id = group->member_id;
+	pthread_mutex_unlock(&group->context->lock);
+	if (!failed.member_id)
+		return;
+	failed.status = verdict->status;
+	failed.has_peer = verdict->rank >= 0;
+	failed.peer = failed.has_peer ? (uint32_t)verdict->rank : 0;
+	failed.detail = (char *)verdict->detail;
+	mc_control_post(group->context, MC_FRAME_OP_FAILED, &failed.base);
+}
+
+enum moecomm_status mc_group_op_failed(
+	struct moecomm_group *group, const struct mc_fault *fault, const char *backend_text)
+{
+	uint32_t word = __atomic_load_n(&group->board->wait.abort_word, __ATOMIC_ACQUIRE);
+	struct mc_verdict verdict;
+
+	if (word && mc_abort_reporter(word) == 0 && fault->peer >= group->world_size &&
+		atomic_load(&group->daemon_connected))
+		await_verdict(group);
+	mc_fault_explain(group, fault, backend_text, &verdict);
+	if (mc_group_fail(group, &verdict, group->rank + 1))
+		tell_daemon(group, &verdict);
+	return mc_group_explain(group);
+}
+
+void mc_group_look_at_board(struct moecomm_group *group, bool tell)
+{
+	struct mc_verdict verdict = {.status = MOECOMM_OK};
+	uint32_t word = 0;
+
+	pthread_mutex_lock(&group->lock);
+	if (group->mapped && group->phase == MC_GROUP_PHASE_MEMBER &&
+		group->verdict.status == MOECOMM_OK) {
+		word = __atomic_load_n(&group->board->wait.abort_word, __ATOMIC_ACQUIRE);
+		if (word)
+			mc_fault_explain_abort(group, word, &verdict);
+	}
+	pthread_mutex_unlock(&group->lock);
+	if (word && mc_group_fail(group, &verdict, mc_abort_reporter(word)) && tell)
+		tell_daemon(group, &verdict);
+}
