@@ -300,6 +300,26 @@ static void a_small_budget_is_kept(void **state)
 	}
 }
 
+static void many_small_allocations_add_up(void **state)
+{
+	const ProtobufCMessageDescriptor *layout = mc_codec_descriptor(MC_FRAME_LAYOUT);
+	const ProtobufCFieldDescriptor *members =
+		protobuf_c_message_descriptor_get_field_by_name(layout, "members");
+	struct wire_sample sample = {0};
+	ProtobufCMessage *message = NULL;
+
+	(void)state;
+	/* no single one is larger than a few KiB, all together are */
+	wire_sample_message(&sample, layout, members->id);
+	for (unsigned i = 0; i < MC_LIMIT_WORLD_SIZE; i++)
+		wire_sample_field(&sample, layout, members);
+	assert_int_equal(mc_codec_decode(MC_FRAME_LAYOUT, sample.bytes, sample.n_bytes, 8192,
+				 &message, NULL),
+		MC_CODEC_E_SIZE);
+	assert_null(message);
+	wire_sample_clear(&sample);
+}
+
 /* depth messages, the outermost included, through one field */
 static void nest(struct wire_sample *sample, unsigned depth, uint32_t number)
 {
@@ -410,6 +430,7 @@ int main(void)
 		cmocka_unit_test(a_million_entries_stop_at_the_bound),
 		cmocka_unit_test(a_full_acl_fits_the_bound),
 		cmocka_unit_test(a_small_budget_is_kept),
+		cmocka_unit_test(many_small_allocations_add_up),
 		cmocka_unit_test(nesting_is_bounded),
 		cmocka_unit_test(nesting_in_unknown_fields_and_groups_costs_nothing),
 		cmocka_unit_test(encoding_checks_the_message),

@@ -231,25 +231,36 @@ static void fds_of_a_bad_frame_are_closed(void **state)
 
 static void fds_that_the_kernel_drops_are_told(void **state)
 {
+	/* what the header names, what is sent, and for how many this process has room: MSG_CTRUNC
+	 */
+	static const struct {
+		uint16_t named;
+		unsigned sent;
+		unsigned room;
+	} cases[] = {{3, 3, 2}, {2, 3, 2}, {0, 1, 0}, {1, 1, 0}, {66, 66, 65}};
 	struct fixture *f = *state;
-	struct rlimit old, low;
-	int n = count_fds();
-	int highest = dup(f->sockets[0]);
-	struct mc_frame *frame;
-	int r;
 
-	/* room for two more fds, and three come: MSG_CTRUNC */
-	assert_true(highest >= 0);
-	close(highest);
-	send_header(f, 0, 3, 3);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	low = old;
-	low.rlim_cur = (rlim_t)highest + 2;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-	r = mc_frame_reader_next(f->reader, f->sockets[1], &frame);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-	assert_int_equal(r, MC_FRAME_E_FDS);
-	assert_int_equal(count_fds(), n);
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int n = count_fds();
+		int highest = dup(f->sockets[0]);
+		struct rlimit old, low;
+		struct mc_frame *frame;
+		int r;
+
+		assert_true(highest >= 0);
+		close(highest);
+		send_header(f, 0, cases[i].named, cases[i].sent);
+		assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+		low = old;
+		low.rlim_cur = (rlim_t)highest + cases[i].room;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+		r = mc_frame_reader_next(f->reader, f->sockets[1], &frame);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+		assert_int_equal(r, MC_FRAME_E_FDS);
+		assert_int_equal(count_fds(), n);
+		mc_frame_reader_free(f->reader);
+		f->reader = mc_frame_reader_new(100, MC_LIMIT_FRAME_FDS);
+	}
 }
 
 static void credentials_beside_fds_leave_room(void **state)
