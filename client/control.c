@@ -269,6 +269,12 @@ static void on_reply(
 		}
 		call->reply.n_fds = frame->n_fds;
 		call_finish(call, MOECOMM_OK, "");
+	} else if (frame->type == MC_FRAME_DONE && frame->serial == 0) {
+		const Moecomm__Wire__Done *done = (const Moecomm__Wire__Done *)*io_message;
+
+		/* its last words before it closes a connection */
+		mc_log("the daemon says: %s: %s", mc_status_name(done->status),
+			done->detail ? done->detail : "");
 	} else if (frame->type == MC_FRAME_DONE) {
 		mc_resume_outcome(context, frame->serial, (const Moecomm__Wire__Done *)*io_message);
 	} else if (frame->type == MC_FRAME_LAYOUT) {
@@ -339,7 +345,7 @@ static bool receive(moecomm_context *context)
 		/* only this thread closes or replaces the link, so reading it needs no lock */
 		int r = mc_frame_reader_next(context->link.reader, context->link.fd, &frame);
 
-		if (r == MC_FRAME_E_AGAIN)
+		if (r == MC_FRAME_E_AGAIN || r == -EAGAIN || r == -EINTR)
 			return true;
 		if (r == 0) {
 			if (on_frame(context, frame, why))

@@ -16,6 +16,8 @@
 /* How long a leave or rejoin waits for this rank's own ops, and for unmapping; within the 5 s. */
 #define LEAVE_MS  3000
 #define REJOIN_MS 2000
+/* How long a leaving rank waits to hear that the daemon knows. */
+#define LEAVE_ANSWER_MS 1000
 
 bool mc_group_usable(const moecomm_group *group)
 {
@@ -290,7 +292,9 @@ enum moecomm_status moecomm_group_rejoin(moecomm_group *group)
 		return MOECOMM_INVALID;
 	if (atomic_exchange(&group->changing, true))
 		return mc_error(MOECOMM_BUSY, "another thread is rejoining group %s", group->name);
-	if (!mc_membership_end(group, REJOIN_MS, false)) {
+	/* no Leave: a Join of a member ends the epoch for all and replaces the membership in one
+	 * step */
+	if (!mc_membership_end(group, REJOIN_MS)) {
 		atomic_store(&group->changing, false);
 		return mc_error(
 			MOECOMM_BUSY, "an op of this rank is still running on another thread");
@@ -309,8 +313,9 @@ enum moecomm_status moecomm_group_rejoin(moecomm_group *group)
 
 void mc_group_leave_within(moecomm_group *group, int timeout_ms)
 {
-	bool idle = mc_membership_end(group, timeout_ms, timeout_ms > 0);
+	bool idle = mc_membership_end(group, timeout_ms);
 
+	mc_membership_leave(group, timeout_ms > 0 ? LEAVE_ANSWER_MS : 0);
 	list_remove(group);
 	/* an op that ignores the abort word still reads the mapping: leaking it is the lesser harm
 	 */

@@ -55,7 +55,7 @@ struct moecomm_group {
 	struct moecomm_group *next;
 	uint64_t member_id; /* 0: none, or the daemon has forgotten it */
 	uint8_t token[16];
-	uint64_t epoch;
+	uint64_t epoch;         /* whose Notices count; 0: none any more */
 	bool attached;          /* the connection carries the membership */
 	uint32_t resume_serial; /* of a Resume in flight; 0: none */
 
@@ -112,10 +112,12 @@ void mc_verdict_set(struct mc_verdict *verdict, enum moecomm_status status, int 
 /* Joins, maps, probes and votes; leaves nothing behind when it fails. */
 enum moecomm_status mc_membership_enter(struct moecomm_group *group);
 /*
- * Leaves and unmaps after this rank's ops have ended; at most about timeout_ms. false: an op is
- * still running and the memory was left mapped. wait: hear the daemon's answer to the Leave.
+ * Ends this rank's part in the epoch and unmaps once its ops have ended; at most about timeout_ms.
+ * false: an op is still running and the memory was left mapped. The daemon is not told yet.
  */
-bool mc_membership_end(struct moecomm_group *group, int timeout_ms, bool wait);
+bool mc_membership_end(struct moecomm_group *group, int timeout_ms);
+/* Tells the daemon that this rank is no member any more; waits at most wait_ms for its answer. */
+void mc_membership_leave(struct moecomm_group *group, int wait_ms);
 
 /* ---- layout_check.c ---- */
 

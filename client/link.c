@@ -199,7 +199,7 @@ static enum moecomm_status greet(
 		}
 		/* a daemon that refuses may have answered and closed before it read the greeting */
 		r = mc_frame_reader_next(link->reader, link->fd, &frame);
-		if (r == MC_FRAME_E_AGAIN) {
+		if (r == MC_FRAME_E_AGAIN || r == -EAGAIN || r == -EINTR) {
 			status = wait_for(link, POLLIN, deadline, cancel_fd, ret_detail);
 		} else if (r == 0) {
 			return take_answer(link, frame, ret_detail);

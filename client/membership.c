@@ -17,8 +17,6 @@
  * back.
  */
 #define SLACK_MS 30000
-/* How long a leaving rank waits to hear that the daemon knows. */
-#define LEAVE_ANSWER_MS 1000
 
 static int64_t slack_ms(void)
 {
@@ -230,8 +228,7 @@ static void unmap(struct moecomm_group *group, int timeout_ms)
 		group->ops->unmap(group->mapping, timeout_ms > 0 ? (uint32_t)timeout_ms : 0);
 }
 
-/* Ends the membership at the daemon, if there is one. */
-static void tell_leave(struct moecomm_group *group, int wait_ms)
+void mc_membership_leave(struct moecomm_group *group, int wait_ms)
 {
 	Moecomm__Wire__Leave leave = MOECOMM__WIRE__LEAVE__INIT;
 	struct mc_reply reply = {0};
@@ -240,6 +237,7 @@ static void tell_leave(struct moecomm_group *group, int wait_ms)
 	pthread_mutex_lock(&group->context->lock);
 	leave.member_id = group->member_id;
 	group->member_id = 0;
+	group->epoch = 0;
 	group->resume_serial = 0;
 	group->attached = false;
 	atomic_store(&group->daemon_connected, false);
@@ -286,7 +284,7 @@ enum moecomm_status mc_membership_enter(struct moecomm_group *group)
 		status = mc_error(notice.status, "%s", notice.detail);
 	if (status != MOECOMM_OK) {
 		unmap(group, 0);
-		tell_leave(group, 0);
+		mc_membership_leave(group, 0);
 		mc_log("group %s, rank %u: join failed: %s", group->name, group->rank,
 			moecomm_last_error());
 		return status;
@@ -321,7 +319,7 @@ static bool wait_for_ops(struct moecomm_group *group, int timeout_ms)
 	}
 }
 
-bool mc_membership_end(struct moecomm_group *group, int timeout_ms, bool wait)
+bool mc_membership_end(struct moecomm_group *group, int timeout_ms)
 {
 	int64_t deadline = mc_clock_ms() + timeout_ms;
 	bool idle;
@@ -339,6 +337,9 @@ bool mc_membership_end(struct moecomm_group *group, int timeout_ms, bool wait)
 	idle = wait_for_ops(group, timeout_ms);
 	if (idle)
 		unmap(group, (int)(deadline - mc_clock_ms()));
-	tell_leave(group, wait ? LEAVE_ANSWER_MS : 0);
+	/* what is still said about the epoch is no news */
+	pthread_mutex_lock(&group->context->lock);
+	group->epoch = 0;
+	pthread_mutex_unlock(&group->context->lock);
 	return idle;
 }

@@ -31,7 +31,8 @@ void mc_resume_all(moecomm_context *context)
 	for (struct moecomm_group *group = context->groups; group; group = group->next) {
 		Moecomm__Wire__Resume resume = MOECOMM__WIRE__RESUME__INIT;
 
-		if (!group->member_id)
+		/* none, or one that a rejoin is about to replace */
+		if (!group->member_id || !group->epoch)
 			continue;
 		resume.member_id = group->member_id;
 		resume.token.data = group->token;
