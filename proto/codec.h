@@ -28,6 +28,9 @@ const ProtobufCMessageDescriptor *mc_codec_descriptor(uint16_t type);
  * (MC_LIMIT_DECODE_BYTES for requests, MC_LIMIT_DECODE_REPLY_BYTES for replies). Returns 0 and sets
  * *ret_message, which mc_codec_free frees, or a positive enum mc_codec_error and sets *ret_field
  * (static; "" when no field is to blame; may be NULL).
+ *
+ * Names of groups and jobs are [A-Za-z0-9._:-]; labels, ids and versions hold no control bytes;
+ * details, reasons and causes none but tabs and newlines. proto/codec_bounds.c is the whole list.
  */
 int mc_codec_decode(uint16_t type, const uint8_t *payload, size_t n_payload, size_t max_bytes,
 	ProtobufCMessage **ret_message, const char **ret_field);
@@ -39,5 +42,13 @@ ProtobufCMessage *mc_codec_free(ProtobufCMessage *message);
  * is missing, -EMSGSIZE when it is larger than MC_LIMIT_REPLY_BYTES, or -ENOMEM.
  */
 int mc_codec_encode(const ProtobufCMessage *message, uint8_t **ret_payload, size_t *ret_bytes);
+
+/*
+ * Makes a text fit for a field, in place: cuts it to max_bytes (MC_LIMIT_LABEL_BYTES,
+ * MC_LIMIT_DETAIL_BYTES, …), between two UTF-8 characters, and replaces control bytes, which the
+ * other side refuses since such texts reach terminals and logs. For whatever comes from outside: a
+ * program's name, an operator's reason, a driver's message. Returns text; NULL is allowed.
+ */
+char *mc_codec_text_fit(char *text, size_t max_bytes);
 
 #endif

@@ -276,11 +276,61 @@ static void ranks_of_a_status_lie_inside_their_groups(void **state)
 	assert_string_equal(field, "ranks");
 }
 
+static void a_text_is_made_to_fit(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t max;
+		const char *expected;
+	} cases[] = {
+		{"", 0, ""},
+		{"abc", 0, ""},
+		{"abc", 3, "abc"},
+		{"abcd", 3, "abc"},
+		{"a\tb\nc\x1b[31m\x7f", 20, "a b c?[31m?"},
+		{"ab\u2026", 5, "ab\u2026"}, /* of three bytes */
+		{"ab\u2026", 4, "ab"},
+		{"ab\u2026", 3, "ab"},
+		{"ab\u2026", 2, "ab"},
+		{"\x80\x80\x80", 2, ""},
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *text = strdup(cases[i].text);
+
+		assert_non_null(text);
+		assert_ptr_equal(mc_codec_text_fit(text, cases[i].max), text);
+		assert_string_equal(text, cases[i].expected);
+		free(text);
+	}
+	assert_null(mc_codec_text_fit(NULL, 10));
+}
+
+static void what_fits_is_accepted(void **state)
+{
+	Moecomm__Wire__Hello hello = MOECOMM__WIRE__HELLO__INIT;
+	char label[301];
+	const char *field;
+
+	(void)state;
+	for (int i = 0; i < 300; i++)
+		label[i] = (char)(i % 255 + 1);
+	label[300] = 0;
+	hello.label = label;
+	assert_int_equal(roundtrip(MC_FRAME_HELLO, &hello.base, &field), MC_CODEC_E_FIELD);
+	assert_string_equal(field, "label");
+	mc_codec_text_fit(label, MC_LIMIT_LABEL_BYTES);
+	assert_int_equal(roundtrip(MC_FRAME_HELLO, &hello.base, &field), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_field_is_bounded),
 		cmocka_unit_test(the_table_names_the_fields_it_means),
+		cmocka_unit_test(a_text_is_made_to_fit),
+		cmocka_unit_test(what_fits_is_accepted),
 		cmocka_unit_test(ranks_lie_inside_the_world),
 		cmocka_unit_test(members_of_a_layout_are_ranks_of_it),
 		cmocka_unit_test(ranks_of_a_status_lie_inside_their_groups),
