@@ -16,7 +16,8 @@ enum mc_codec_error {
 	MC_CODEC_E_MALFORMED = 2, /* not a message of that type, or a required field is missing */
 	MC_CODEC_E_DEPTH = 3,     /* nested deeper than MC_LIMIT_DECODE_DEPTH */
 	MC_CODEC_E_SIZE = 4,      /* would allocate more than the bound */
-	MC_CODEC_E_FIELD = 5,     /* a string, list or number is out of its bound; *ret_field names it */
+	MC_CODEC_E_FIELD =
+		5, /* a string, list or number is out of its bound; *ret_field names it */
 };
 const char *mc_codec_error_text(int error);
 
@@ -38,8 +39,8 @@ int mc_codec_decode(uint16_t type, const uint8_t *payload, size_t n_payload, siz
 ProtobufCMessage *mc_codec_free(ProtobufCMessage *message);
 
 /*
- * Encodes. Returns 0 and sets *ret_payload (free() it) and *ret_bytes, -EINVAL when a required field
- * is missing, -EMSGSIZE when it is larger than MC_LIMIT_REPLY_BYTES, or -ENOMEM.
+ * Encodes. Returns 0 and sets *ret_payload (free() it) and *ret_bytes, -EINVAL when a required
+ * field is missing, -EMSGSIZE when it is larger than MC_LIMIT_REPLY_BYTES, or -ENOMEM.
  */
 int mc_codec_encode(const ProtobufCMessage *message, uint8_t **ret_payload, size_t *ret_bytes);
 

@@ -52,12 +52,12 @@ struct mc_frame {
 
 /* What is wrong with a stream; the connection can only be closed. */
 enum mc_frame_error {
-	MC_FRAME_E_CLOSED = 1,      /* orderly end of stream between frames */
-	MC_FRAME_E_TRUNCATED = 2,   /* end of stream inside a frame */
-	MC_FRAME_E_MAGIC = 3,       /* not our protocol */
-	MC_FRAME_E_TOO_LARGE = 4,   /* payload above this side's limit */
-	MC_FRAME_E_FDS = 5,         /* fds missing, too many, on the wrong frame, or cut off (MSG_CTRUNC) */
-	MC_FRAME_E_AGAIN = 6,       /* not an error: no whole frame yet */
+	MC_FRAME_E_CLOSED = 1,    /* orderly end of stream between frames */
+	MC_FRAME_E_TRUNCATED = 2, /* end of stream inside a frame */
+	MC_FRAME_E_MAGIC = 3,     /* not our protocol */
+	MC_FRAME_E_TOO_LARGE = 4, /* payload above this side's limit */
+	MC_FRAME_E_FDS = 5, /* fds missing, too many, on the wrong frame, or cut off (MSG_CTRUNC) */
+	MC_FRAME_E_AGAIN = 6, /* not an error: no whole frame yet */
 };
 const char *mc_frame_error_text(int error);
 
@@ -75,18 +75,20 @@ struct mc_frame_reader *mc_frame_reader_free(struct mc_frame_reader *reader);
 
 /*
  * Reads what the socket holds without blocking (MSG_DONTWAIT, MSG_CMSG_CLOEXEC) until one whole
- * frame is there. Returns 0 and sets *ret_frame (valid until the next call; fds not taken are closed
- * then), a positive enum mc_frame_error, or -errno.
+ * frame is there. Returns 0 and sets *ret_frame (valid until the next call; fds not taken are
+ * closed then), a positive enum mc_frame_error, or -errno.
  */
-int mc_frame_reader_next(struct mc_frame_reader *reader, int socket_fd, struct mc_frame **ret_frame);
+int mc_frame_reader_next(
+	struct mc_frame_reader *reader, int socket_fd, struct mc_frame **ret_frame);
 
-/* The same from memory; *io_bytes of *io_data are consumed as far as needed. For tests and fuzzing. */
+/* The same from memory; *io_bytes of *io_data are consumed as far as needed. For tests and fuzzing.
+ */
 int mc_frame_reader_feed(struct mc_frame_reader *reader, const uint8_t **io_data, size_t *io_bytes,
 	struct mc_frame **ret_frame);
 
 /* Writes the header of a frame. */
-void mc_frame_header_write(uint8_t ret_header[MC_FRAME_HEADER_BYTES], uint16_t type, uint32_t serial,
-	uint32_t n_payload, uint16_t n_fds);
+void mc_frame_header_write(uint8_t ret_header[MC_FRAME_HEADER_BYTES], uint16_t type,
+	uint32_t serial, uint32_t n_payload, uint16_t n_fds);
 
 /*
  * Outgoing frames of one connection, in order, bounded by max_bytes (payloads and headers). fds are
@@ -98,7 +100,8 @@ struct mc_frame_queue *mc_frame_queue_free(struct mc_frame_queue *queue);
 /* Returns 0, -ENOBUFS when the bound is reached (the peer does not read), or -errno. */
 int mc_frame_queue_push(struct mc_frame_queue *queue, uint16_t type, uint32_t serial,
 	const uint8_t *payload, size_t n_payload, const int *fds, unsigned n_fds);
-/* Sends without blocking (MSG_NOSIGNAL). Returns 0 when all is sent, -EAGAIN when more is left, or -errno. */
+/* Sends without blocking (MSG_NOSIGNAL). Returns 0 when all is sent, -EAGAIN when more is left, or
+ * -errno. */
 int mc_frame_queue_flush(struct mc_frame_queue *queue, int socket_fd);
 size_t mc_frame_queue_bytes(const struct mc_frame_queue *queue);
 

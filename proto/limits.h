@@ -17,7 +17,7 @@
  * What decoding one frame may allocate: repeated fields of 1-byte entries blow up to 8 bytes each,
  * and empty submessages more; honest requests need less than twice their size.
  */
-#define MC_LIMIT_DECODE_BYTES (256u << 10)
+#define MC_LIMIT_DECODE_BYTES       (256u << 10)
 #define MC_LIMIT_DECODE_REPLY_BYTES (16u << 20)
 /* Nesting of submessages that the decoder follows; ours go three deep. protobuf-c has no limit. */
 #define MC_LIMIT_DECODE_DEPTH 8u

@@ -62,11 +62,11 @@ const char *mc_group_state_name(unsigned state);
 /* Health, from progress; on the wire, so a number never changes. */
 enum mc_health {
 	MC_HEALTH_UNKNOWN = 0,
-	MC_HEALTH_IDLE = 1,        /* no op in flight */
+	MC_HEALTH_IDLE = 1, /* no op in flight */
 	MC_HEALTH_PROGRESSING = 2,
-	MC_HEALTH_STALLED = 3,     /* others wait for it and it has not moved for the threshold */
+	MC_HEALTH_STALLED = 3, /* others wait for it and it has not moved for the threshold */
 	MC_HEALTH_FAILED = 4,
-	MC_HEALTH_WAITING = 5,     /* in an op, waiting for a stalled or lagging peer */
+	MC_HEALTH_WAITING = 5, /* in an op, waiting for a stalled or lagging peer */
 };
 const char *mc_health_name(unsigned health);
 

@@ -7,8 +7,10 @@
 
 /* Features that both sides know. */
 uint64_t mc_version_features(uint64_t mine, uint64_t theirs);
-/* Returns 0 when the majors agree, else MC_STATUS_VERSION and a sentence that names both in ret_detail. */
-int mc_version_check(const char *peer, uint32_t major, uint32_t minor, char *ret_detail, unsigned n_detail);
+/* Returns 0 when the majors agree, else MC_STATUS_VERSION and a sentence that names both in
+ * ret_detail. */
+int mc_version_check(
+	const char *peer, uint32_t major, uint32_t minor, char *ret_detail, unsigned n_detail);
 /* Release of this build, e.g. "0.1.0". */
 const char *mc_version_string(void);
 
