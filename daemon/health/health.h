@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Health from progress. The board of a ready epoch is read once into a local copy (members write to
+ * it), compared with what was seen before, and each rank judged: who is in an op, who has not
+ * moved, and who is the one that others wait for.
+ */
+#ifndef MC_DAEMON_HEALTH_HEALTH_H
+#define MC_DAEMON_HEALTH_HEALTH_H
+
+#include <stdint.h>
+#include "kernels/lamport.h"
+#include "proto/status.h"
+
+struct mc_epoch;
+struct mc_health_log; /* what was seen of one epoch */
+
+struct mc_rank_view {
+	struct mc_progress progress[MC_MAX_CHANNELS];
+	uint64_t age_ms[MC_MAX_CHANNELS]; /* since the daemon saw it change */
+	uint64_t wait_ns[MC_MAX_CHANNELS];
+	struct mc_fault fault;
+	enum mc_health health;
+};
+
+struct mc_health_view {
+	struct mc_rank_view rank[MC_MAX_WORLD_SIZE];
+	enum mc_health health; /* of the group: its worst rank's */
+};
+
+struct mc_health_log *mc_health_new(void);
+struct mc_health_log *mc_health_free(struct mc_health_log *health);
+
+/* Looks at the board now. An epoch without a board leaves everything unknown, or failed. */
+void mc_health_look(struct mc_epoch *epoch, uint64_t now_ms, struct mc_health_view *ret_view);
+/* Looks and logs a rank that has begun or ceased to stall. */
+void mc_health_watch(struct mc_epoch *epoch);
+
+/* Call number that the rank entered last on a channel, low 32 bits. */
+uint32_t mc_health_call(const struct mc_board *board, uint32_t rank, uint32_t channel);
+
+/*
+ * The judgement alone: from progress and ages to each rank's health. is_stopped tells whether the
+ * operating system says that the rank's process does not run.
+ */
+void mc_health_judge(struct mc_health_view *view, uint32_t world_size, uint32_t n_channels,
+	uint32_t stall_ms, const uint8_t *is_stopped);
+
+#endif
