@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <moecomm.h>
 #include "latency.h"
 #include "layer.h"
@@ -91,6 +92,7 @@ static enum moecomm_status join_group(struct worker *worker)
 	options.device = device_of(o);
 	options.shared_gpu = o->shared_gpu;
 	options.op_timeout_ms = o->op_timeout_ms;
+	options.join_timeout_ms = o->join_timeout_ms;
 	/* capacity: the group's memory is made for this, and a larger op is refused as TOO_LARGE */
 	options.max_rows = o->tokens;
 	options.dispatch_row_bytes = layer_dispatch_row_bytes(o);
@@ -233,6 +235,14 @@ static enum moecomm_status rejoin(struct worker *worker)
 	return status;
 }
 
+static void rest(int ms)
+{
+	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+
+	if (ms > 0)
+		nanosleep(&time, NULL);
+}
+
 static enum moecomm_status run_epoch(struct worker *worker, char *ret_what, size_t n_what)
 {
 	const struct options *o = &worker->options;
@@ -245,6 +255,7 @@ static enum moecomm_status run_epoch(struct worker *worker, char *ret_what, size
 		if (status || !(worker->max_error <= REFERENCE_LIMIT))
 			return status;
 		report_progress(worker);
+		rest(o->pause_ms);
 	}
 	if (!status) {
 		snprintf(ret_what, n_what, "the farewell");

@@ -37,6 +37,8 @@ static const char usage[] =
 	"  --device N         CUDA device (the rank's own: rank modulo devices)\n"
 	"  --shared-gpu       several ranks may share a GPU\n"
 	"  --op-timeout MS    deadline of one op (the library's default)\n"
+	"  --join-timeout MS  how long to wait for the other ranks (the library's default)\n"
+	"  --pause MS         rest after each round (0)\n"
 	"  --job NAME         tells two jobs that use one group name apart\n"
 	"  --help\n"
 	"\n"
@@ -66,6 +68,8 @@ enum {
 	OPT_DEVICE,
 	OPT_SHARED_GPU,
 	OPT_OP_TIMEOUT,
+	OPT_JOIN_TIMEOUT,
+	OPT_PAUSE,
 	OPT_JOB,
 	OPT_HELP,
 };
@@ -92,6 +96,8 @@ static const struct option long_options[] = {
 	{"device", required_argument, NULL, OPT_DEVICE},
 	{"shared-gpu", no_argument, NULL, OPT_SHARED_GPU},
 	{"op-timeout", required_argument, NULL, OPT_OP_TIMEOUT},
+	{"join-timeout", required_argument, NULL, OPT_JOIN_TIMEOUT},
+	{"pause", required_argument, NULL, OPT_PAUSE},
 	{"job", required_argument, NULL, OPT_JOB},
 	{"help", no_argument, NULL, OPT_HELP},
 	{NULL, 0, NULL, 0},
@@ -122,6 +128,8 @@ static const struct number {
 	NUMBER(OPT_WAIT, "wait", wait_ms, 0, 86400000),
 	NUMBER(OPT_DEVICE, "device", device, 0, 1023),
 	NUMBER(OPT_OP_TIMEOUT, "op-timeout", op_timeout_ms, 1, 86400000),
+	NUMBER(OPT_JOIN_TIMEOUT, "join-timeout", join_timeout_ms, 1, 86400000),
+	NUMBER(OPT_PAUSE, "pause", pause_ms, 0, 3600000),
 };
 
 static int set_number(struct options *options, const struct number *n, const char *text)

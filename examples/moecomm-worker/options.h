@@ -25,6 +25,8 @@ struct options {
 	int topk;
 	uint64_t seed;
 	int op_timeout_ms;
+	int join_timeout_ms;
+	int pause_ms;
 	int wait_ms;
 	bool ragged;
 	bool check;
