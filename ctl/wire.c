@@ -207,7 +207,7 @@ static int call(struct mc_ctl_wire *wire, uint16_t type, const ProtobufCMessage 
 static int told(struct mc_ctl_wire *wire, int r)
 {
 	if (r)
-		fprintf(stderr, "moecommctl: %s\n", wire->problem);
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, wire->problem);
 	return r;
 }
 
@@ -279,7 +279,7 @@ int mc_ctl_wire_open(const struct mc_ctl *ctl, struct mc_ctl_wire **ret_wire)
 	int r = mc_ctl_wire_try(ctl, ret_wire, text, sizeof(text));
 
 	if (r)
-		fprintf(stderr, "moecommctl: %s\n", text);
+		fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
 	return r;
 }
 
