@@ -203,7 +203,8 @@ static enum moecomm_status greet(
 			status = wait_for(link, POLLIN, deadline, cancel_fd, ret_detail);
 		} else if (r == 0) {
 			return take_answer(link, frame, ret_detail);
-		} else if (r == MC_FRAME_E_CLOSED || r == -ECONNRESET || r == -EPIPE) {
+		} else if (r == MC_FRAME_E_CLOSED || r == MC_FRAME_E_TRUNCATED ||
+			   r == -ECONNRESET || r == -EPIPE) {
 			snprintf(ret_detail, MC_ERROR_BYTES,
 				"the daemon closed the connection before it answered a greeting");
 			status = MOECOMM_UNREACHABLE;
