@@ -37,9 +37,9 @@ wrong() {
 	exit 1
 }
 
-rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
+rm -f pan pan.? pan.log spin.log ring.pml.trail
 spin -a "$@" "$model" >spin.log 2>&1 || { cat spin.log; wrong "spin does not accept the model"; }
 if grep -i -e error -e warning spin.log; then
 	wrong "spin complains about the model"
