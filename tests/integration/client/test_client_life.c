@@ -213,7 +213,7 @@ static void test_strange_notice(void **state)
 {
 	struct pair *pair = *state;
 
-	fake_notice(pair->fake, 1, 256, -1, NULL);
+	fake_notice(pair->fake, 1, 200, -1, NULL);
 	for (int i = 0; i < 200 && query(pair->group[0]).state == MOECOMM_GROUP_READY; i++)
 		usleep(10000);
 	assert_int_equal(query(pair->group[0]).state, MOECOMM_GROUP_FAILED);
