@@ -3,9 +3,18 @@
 #include <stdio.h>
 #include <string.h>
 #include "bench/bench.h"
+#ifdef MC_BENCH_HAVE_CUDA
+#include "bench/gpu/gpu.h"
+#endif
 
 static const struct mc_bench_command commands[] = {
 	{"control", "control plane: attach, status queries, a storm of connects", mc_bench_control},
+#ifdef MC_BENCH_HAVE_CUDA
+	{"dispatch", "dispatch on GPUs, beside NCCL and the machine's floors", mc_bench_gpu},
+	{"combine", "combine on GPUs", mc_bench_gpu},
+	{"fused", "combine + residual + RMSNorm on GPUs, beside its separate kernels", mc_bench_gpu},
+	{"chain", "alternating dispatch and combine on GPUs", mc_bench_gpu},
+#endif
 	{NULL, NULL, NULL},
 };
 

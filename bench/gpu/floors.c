@@ -40,7 +40,8 @@ static bool ping_pong(struct bench_rank *rank, unsigned char *mine, unsigned cha
 	BENCH_TRY(rank, cudaEventRecord(rank->end, rank->stream));
 	BENCH_TRY(rank, cudaEventSynchronize(rank->end));
 	BENCH_TRY(rank, cudaEventElapsedTime(&ms, rank->begin, rank->end));
-	BENCH_TRY(rank, cudaMemcpy(&has_failed, failed, sizeof(has_failed), cudaMemcpyDeviceToHost));
+	BENCH_TRY(
+		rank, cudaMemcpy(&has_failed, failed, sizeof(has_failed), cudaMemcpyDeviceToHost));
 	if (rank->rank == 0 && !has_failed) {
 		floors->one_way_us = (double)ms * 1e3 / ROUND_TRIPS / 2;
 		floors->have_latency = true;
@@ -70,12 +71,11 @@ static bool between_two(struct bench_rank *rank)
 		return false;
 	if (e == cudaSuccess) {
 		memcpy(&handle, shared->ipc[1 - rank->rank], sizeof(handle));
-		e = cudaIpcOpenMemHandle(
-			(void **)&peers, handle, cudaIpcMemLazyEnablePeerAccess);
+		e = cudaIpcOpenMemHandle((void **)&peers, handle, cudaIpcMemLazyEnablePeerAccess);
 		if (e != cudaSuccess)
 			snprintf(floors->why, sizeof(floors->why),
-				"no latency and push floor: rank %d can't map its peer: %s", rank->rank,
-				cudaGetErrorString(e));
+				"no latency and push floor: rank %d can't map its peer: %s",
+				rank->rank, cudaGetErrorString(e));
 	}
 	cudaGetLastError();
 	if (!bench_barrier(shared, rank->options->world_size))
@@ -110,8 +110,10 @@ bool bench_phase_floors(struct bench_rank *rank)
 	if (!bench_rank_open(rank))
 		return false;
 	if (rank->rank == 0) {
-		if (!bench_measure_empty(rank, 1, &floors->empty_one_us, &floors->empty_enqueue_us) ||
-			!bench_measure_empty(rank, BENCH_GRAPH_OPS, &floors->empty_long_us, &ignored))
+		if (!bench_measure_empty(
+			    rank, 1, &floors->empty_one_us, &floors->empty_enqueue_us) ||
+			!bench_measure_empty(
+				rank, BENCH_GRAPH_OPS, &floors->empty_long_us, &ignored))
 			return false;
 		floors->have_empty = true;
 	}

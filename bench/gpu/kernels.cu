@@ -25,45 +25,57 @@ __device__ static inline float element(uint64_t key, uint64_t i)
 	return n >> 9 & 1u ? -magnitude : magnitude;
 }
 
-template <typename T> __device__ static inline float widen(T v);
-template <> __device__ inline float widen<float>(float v)
+template <typename T>
+__device__ static inline float widen(T v);
+template <>
+__device__ inline float widen<float>(float v)
 {
 	return v;
 }
-template <> __device__ inline float widen<__half>(__half v)
+template <>
+__device__ inline float widen<__half>(__half v)
 {
 	return __half2float(v);
 }
-template <> __device__ inline float widen<__nv_bfloat16>(__nv_bfloat16 v)
+template <>
+__device__ inline float widen<__nv_bfloat16>(__nv_bfloat16 v)
 {
 	return __bfloat162float(v);
 }
 
-template <typename T> __device__ static inline T narrow(float v);
-template <> __device__ inline float narrow<float>(float v)
+template <typename T>
+__device__ static inline T narrow(float v);
+template <>
+__device__ inline float narrow<float>(float v)
 {
 	return v;
 }
-template <> __device__ inline __half narrow<__half>(float v)
+template <>
+__device__ inline __half narrow<__half>(float v)
 {
 	return __float2half_rn(v);
 }
-template <> __device__ inline __nv_bfloat16 narrow<__nv_bfloat16>(float v)
+template <>
+__device__ inline __nv_bfloat16 narrow<__nv_bfloat16>(float v)
 {
 	return __float2bfloat16_rn(v);
 }
 
 /* Distance of neighbours in the type, relative. */
-template <typename T> __device__ static inline double ulp();
-template <> __device__ inline double ulp<float>()
+template <typename T>
+__device__ static inline double ulp();
+template <>
+__device__ inline double ulp<float>()
 {
 	return 1.0 / (1 << 23);
 }
-template <> __device__ inline double ulp<__half>()
+template <>
+__device__ inline double ulp<__half>()
 {
 	return 1.0 / (1 << 10);
 }
-template <> __device__ inline double ulp<__nv_bfloat16>()
+template <>
+__device__ inline double ulp<__nv_bfloat16>()
 {
 	return 1.0 / (1 << 7);
 }
@@ -96,7 +108,7 @@ static int grid_for(uint64_t n)
 __global__ static void fill_bytes(unsigned char *to, uint64_t n, uint64_t key)
 {
 	FOR_EACH(i, n)
-		to[i] = (unsigned char)(noise(key, i >> 2) >> 8 * (i & 3));
+	to[i] = (unsigned char)(noise(key, i >> 2) >> 8 * (i & 3));
 }
 
 cudaError_t bench_fill_bytes(void *to, uint64_t n_bytes, uint64_t key, cudaStream_t stream)
@@ -105,10 +117,11 @@ cudaError_t bench_fill_bytes(void *to, uint64_t n_bytes, uint64_t key, cudaStrea
 	return cudaGetLastError();
 }
 
-template <typename T> __global__ static void fill_elements(T *to, uint64_t n, uint64_t key)
+template <typename T>
+__global__ static void fill_elements(T *to, uint64_t n, uint64_t key)
 {
 	FOR_EACH(i, n)
-		to[i] = narrow<T>(element(key, i));
+	to[i] = narrow<T>(element(key, i));
 }
 
 cudaError_t bench_fill_elements(void *to, uint64_t n, int dtype, uint64_t key, cudaStream_t stream)
@@ -123,7 +136,7 @@ __global__ static void check_bytes(
 	unsigned long long bad = 0;
 
 	FOR_EACH(i, n)
-		bad += block[i] != (unsigned char)(noise(key, i >> 2) >> 8 * (i & 3));
+	bad += block[i] != (unsigned char)(noise(key, i >> 2) >> 8 * (i & 3));
 	if (bad)
 		atomicAdd(wrong, bad);
 }
@@ -162,7 +175,8 @@ __global__ static void check_sum(
 {
 	unsigned long long bad = 0;
 
-	FOR_EACH(i, c.rows * c.hidden) {
+	FOR_EACH(i, c.rows * c.hidden)
+	{
 		double exact, magnitude, got = widen<T>(output[i]);
 		float sum = sums(c, i, &exact, &magnitude);
 		/* half an ulp of the result, and the fp32 additions' own error */
@@ -173,7 +187,8 @@ __global__ static void check_sum(
 			bound = c.world_size * ulp<T>() * magnitude;
 		else if (got != (double)widen<T>(narrow<T>(sum)))
 			bad++;
-		if (!(fabs(got - exact) <= bound) && !(c.exact && got != (double)widen<T>(narrow<T>(sum))))
+		if (!(fabs(got - exact) <= bound) &&
+			!(c.exact && got != (double)widen<T>(narrow<T>(sum))))
 			bad++;
 	}
 	if (bad)
@@ -194,7 +209,8 @@ __global__ static void check_fused(
 
 		for (uint64_t d = threadIdx.x; d < c.hidden; d += THREADS) {
 			uint64_t i = row * c.hidden + d;
-			float x = __fadd_rn(sums(c, i, &exact, &magnitude), element(c.residual_key, i));
+			float x = __fadd_rn(
+				sums(c, i, &exact, &magnitude), element(c.residual_key, i));
 
 			square += (double)x * (double)x;
 		}
@@ -210,11 +226,13 @@ __global__ static void check_fused(
 		__syncthreads();
 		for (uint64_t d = threadIdx.x; d < c.hidden; d += THREADS) {
 			uint64_t i = row * c.hidden + d;
-			float x = __fadd_rn(sums(c, i, &exact, &magnitude), element(c.residual_key, i));
+			float x = __fadd_rn(
+				sums(c, i, &exact, &magnitude), element(c.residual_key, i));
 			double want = (double)x * r * (double)element(c.gamma_key, d);
 			double got = widen<T>(output[i]);
 			double got_residual = widen<T>(residual_output[i]);
-			/* one rounding of the result; rounding at each step costs what a library costs */
+			/* one rounding of the result; rounding at each step costs what a library
+			 * costs */
 			double bound = ((c.exact ? 0.5 : 4.0) * ulp<T>() + 8.0 * ulp<float>()) *
 					       fabs(want) +
 				       1e-7;
@@ -224,7 +242,8 @@ __global__ static void check_fused(
 			if (!c.exact)
 				bound += residual_bound * r * fabs((double)element(c.gamma_key, d));
 			bad += !(fabs(got - want) <= bound);
-			bad += !(fabs(got_residual - (double)widen<T>(narrow<T>(x))) <= residual_bound);
+			bad += !(fabs(got_residual - (double)widen<T>(narrow<T>(x))) <=
+				 residual_bound);
 		}
 	}
 	if (bad)
@@ -234,25 +253,29 @@ __global__ static void check_fused(
 cudaError_t bench_check_combine(const void *output, const struct bench_combine_check *check,
 	unsigned long long *wrong, cudaStream_t stream)
 {
+	int n_ctas = check->fused ? (check->rows > 1056 ? 1056 : (int)check->rows)
+				  : grid_for(check->rows * check->hidden);
+
 	if (check->fused)
-		BY_TYPE(check->dtype, (check_fused<T><<<check->rows < 1056 ? (int)check->rows : 1056,
-					      THREADS, 0, stream>>>((const T *)output, *check, wrong)));
+		BY_TYPE(check->dtype, (check_fused<T><<<n_ctas, THREADS, 0, stream>>>(
+					      (const T *)output, *check, wrong)));
 	else
-		BY_TYPE(check->dtype,
-			(check_sum<T><<<grid_for(check->rows * check->hidden), THREADS, 0, stream>>>(
-				(const T *)output, *check, wrong)));
+		BY_TYPE(check->dtype, (check_sum<T><<<n_ctas, THREADS, 0, stream>>>(
+					      (const T *)output, *check, wrong)));
 	return cudaGetLastError();
 }
 
 /* Four elements a step where the address allows: what a careful engine writes by hand. */
 template <typename T>
-__global__ static void add(T *__restrict__ out, const T *__restrict__ a, const T *__restrict__ b, uint64_t n)
+__global__ static void add(
+	T *__restrict__ out, const T *__restrict__ a, const T *__restrict__ b, uint64_t n)
 {
 	struct alignas(sizeof(T) * 4) four {
 		T v[4];
 	};
 
-	FOR_EACH(i, n / 4) {
+	FOR_EACH(i, n / 4)
+	{
 		struct four x = ((const struct four *)a)[i], y = ((const struct four *)b)[i];
 
 		for (int k = 0; k < 4; k++)
@@ -359,8 +382,8 @@ __global__ static void ping_pong(
 	}
 }
 
-cudaError_t bench_ping_pong(unsigned *mine, unsigned *peers, unsigned n, int first, unsigned *failed,
-	cudaStream_t stream)
+cudaError_t bench_ping_pong(unsigned *mine, unsigned *peers, unsigned n, int first,
+	unsigned *failed, cudaStream_t stream)
 {
 	ping_pong<<<1, 1, 0, stream>>>(mine, peers, n, first, failed);
 	return cudaGetLastError();
@@ -369,7 +392,7 @@ cudaError_t bench_ping_pong(unsigned *mine, unsigned *peers, unsigned n, int fir
 __global__ static void push(uint4 *to, uint64_t n, unsigned value)
 {
 	FOR_EACH(i, n)
-		to[i] = make_uint4(value, (unsigned)i, value, (unsigned)i);
+	to[i] = make_uint4(value, (unsigned)i, value, (unsigned)i);
 }
 
 cudaError_t bench_push(void *to, uint64_t n_bytes, int ctas, unsigned value, cudaStream_t stream)

@@ -44,8 +44,8 @@ static bool enqueue(struct bench_rank *rank, void *data, int i)
 				theirs->comm, rank->stream));
 	if (!ok(rank, theirs, "ncclReduceScatter",
 		    theirs->nccl.reduce_scatter(work->combine_in, work->combine_out,
-			    (size_t)(work->tokens * o->hidden), nccl_type(o->dtype),
-			    BENCH_NCCL_SUM, theirs->comm, rank->stream)))
+			    (size_t)(work->tokens * o->hidden), nccl_type(o->dtype), BENCH_NCCL_SUM,
+			    theirs->comm, rank->stream)))
 		return false;
 	return o->kind != BENCH_FUSED || bench_work_add_norm(rank, work);
 }
@@ -126,9 +126,9 @@ bool bench_phase_nccl(struct bench_rank *rank, bool mixing)
 	if (!bench_rank_open(rank) || !connect(rank, &theirs))
 		return false;
 	for (int window = 0; window <= 1; window++) {
-		enum bench_series series = window ? (mixing ? BENCH_NCCL_WINDOW
-							    : BENCH_NCCL_WINDOW_NOMIX)
-						  : (mixing ? BENCH_NCCL : BENCH_NCCL_NOMIX);
+		enum bench_series series =
+			window ? (mixing ? BENCH_NCCL_WINDOW : BENCH_NCCL_WINDOW_NOMIX)
+			       : (mixing ? BENCH_NCCL : BENCH_NCCL_NOMIX);
 
 		if (window && (!theirs.nccl.window_register || !theirs.nccl.memory_alloc)) {
 			if (rank->rank == 0)
@@ -142,7 +142,8 @@ bool bench_phase_nccl(struct bench_rank *rank, bool mixing)
 			return false;
 		theirs.work.concatenated = true;
 		theirs.work.exact = false;
-		if ((window && !register_all(rank, &theirs)) || !measure_sizes(rank, &theirs, series))
+		if ((window && !register_all(rank, &theirs)) ||
+			!measure_sizes(rank, &theirs, series))
 			return false;
 		bench_work_close(&theirs.work);
 	}

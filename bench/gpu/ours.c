@@ -59,8 +59,8 @@ static bool combine(struct bench_rank *rank, struct ours *ours, bool fused)
 	args.residual_output = work->residual_out;
 	args.gamma = work->gamma;
 	args.eps = BENCH_EPS;
-	return ok(rank, "combine_rmsnorm",
-		moecomm_combine_rmsnorm(ours->group, &args, rank->stream));
+	return ok(
+		rank, "combine_rmsnorm", moecomm_combine_rmsnorm(ours->group, &args, rank->stream));
 }
 
 static bool enqueue(struct bench_rank *rank, void *data, int i)
@@ -159,14 +159,15 @@ static bool measure_sizes(struct bench_rank *rank, struct ours *ours)
 		if (!bench_work_fill(rank, &ours->work, size))
 			return false;
 		for (int separate = 0; separate <= (o->kind == BENCH_FUSED); separate++) {
-			struct bench_cell *cells = rank->shared->cell[size][separate ? BENCH_SEPARATE
-										     : BENCH_OURS];
+			struct bench_cell *cells =
+				rank->shared->cell[size][separate ? BENCH_SEPARATE : BENCH_OURS];
 
 			ours->separate = separate;
 			ours->work.exact = !separate;
 			if (!bench_measure(rank, &subject, o->kind == BENCH_CHAIN ? 2 : 1,
 				    &cells[BENCH_ONE]) ||
-				!bench_measure(rank, &subject, BENCH_GRAPH_OPS, &cells[BENCH_LONG]) ||
+				!bench_measure(
+					rank, &subject, BENCH_GRAPH_OPS, &cells[BENCH_LONG]) ||
 				!healthy(rank, ours))
 				return false;
 		}

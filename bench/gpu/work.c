@@ -11,7 +11,8 @@ enum { KEY_DISPATCH = 0, KEY_COMBINE = 1, KEY_RESIDUAL = 2, KEY_GAMMA = 3 };
 static uint64_t key(const struct bench_work *work, int what, int rank, int part)
 {
 	uint64_t k = work->seed + (uint64_t)what * 0x100000001b3ull +
-		     (uint64_t)rank * 0x9e3779b97f4a7c15ull + (uint64_t)part * 0xc2b2ae3d27d4eb4full;
+		     (uint64_t)rank * 0x9e3779b97f4a7c15ull +
+		     (uint64_t)part * 0xc2b2ae3d27d4eb4full;
 
 	k ^= k >> 29;
 	return k * 0xbf58476d1ce4e5b9ull;
@@ -82,8 +83,8 @@ bool bench_work_open(struct bench_rank *rank, bool dispatch, bool combine, bool 
 		BENCH_TRY(rank, cudaMalloc(&work.residual, out));
 		BENCH_TRY(rank, cudaMalloc(&work.residual_out, out));
 		BENCH_TRY(rank, cudaMalloc(&work.normed, out));
-		BENCH_TRY(rank, cudaMalloc(&work.gamma,
-					(size_t)o->hidden * bench_dtype_bytes(o->dtype)));
+		BENCH_TRY(rank,
+			cudaMalloc(&work.gamma, (size_t)o->hidden * bench_dtype_bytes(o->dtype)));
 	}
 	work.check_dispatch = dispatch;
 	work.check_combine = combine && !fused;
@@ -121,16 +122,17 @@ bool bench_work_fill(struct bench_rank *rank, struct bench_work *work, int size_
 	if (work->combine_in) {
 		for (int s = 0; s < o->world_size; s++)
 			keys[s] = key(work, KEY_COMBINE, s, 0);
-		BENCH_TRY(rank, cudaMemcpy(work->keys, keys, sizeof(keys[0]) * (size_t)o->world_size,
-					cudaMemcpyHostToDevice));
+		BENCH_TRY(
+			rank, cudaMemcpy(work->keys, keys, sizeof(keys[0]) * (size_t)o->world_size,
+				      cudaMemcpyHostToDevice));
 		BENCH_TRY(rank, bench_fill_elements(work->combine_in,
-					(uint64_t)(o->world_size * work->tokens * o->hidden), o->dtype,
-					keys[rank->rank], rank->stream));
+					(uint64_t)(o->world_size * work->tokens * o->hidden),
+					o->dtype, keys[rank->rank], rank->stream));
 	}
 	if (work->residual) {
-		BENCH_TRY(rank, bench_fill_elements(work->residual,
-					(uint64_t)(work->tokens * o->hidden), o->dtype,
-					key(work, KEY_RESIDUAL, rank->rank, 0), rank->stream));
+		BENCH_TRY(rank,
+			bench_fill_elements(work->residual, (uint64_t)(work->tokens * o->hidden),
+				o->dtype, key(work, KEY_RESIDUAL, rank->rank, 0), rank->stream));
 		BENCH_TRY(rank, bench_fill_elements(work->gamma, (uint64_t)o->hidden, o->dtype,
 					key(work, KEY_GAMMA, 0, 0), rank->stream));
 	}
@@ -169,9 +171,9 @@ static bool check_dispatch(struct bench_rank *rank, struct bench_work *work, uin
 			int part = work->concatenated ? b : a, from = work->concatenated ? a : b;
 			uint64_t n = (uint64_t)(work->tokens * work->part_bytes[part]);
 
-			BENCH_TRY(rank, bench_check_bytes(at, n,
-						key(work, KEY_DISPATCH, from, part), rank->wrong,
-						rank->stream));
+			BENCH_TRY(
+				rank, bench_check_bytes(at, n, key(work, KEY_DISPATCH, from, part),
+					      rank->wrong, rank->stream));
 			at += n;
 			*io_checked += n;
 		}
@@ -221,8 +223,8 @@ bool bench_work_add_norm(struct bench_rank *rank, struct bench_work *work)
 
 	BENCH_TRY(rank, bench_add(work->residual_out, work->combine_out, work->residual,
 				(uint64_t)(work->tokens * o->hidden), o->dtype, rank->stream));
-	BENCH_TRY(rank, bench_rmsnorm(work->normed, work->residual_out, work->gamma,
-				(uint64_t)work->tokens, (uint64_t)o->hidden, BENCH_EPS, o->dtype,
-				rank->stream));
+	BENCH_TRY(rank,
+		bench_rmsnorm(work->normed, work->residual_out, work->gamma, (uint64_t)work->tokens,
+			(uint64_t)o->hidden, BENCH_EPS, o->dtype, rank->stream));
 	return true;
 }

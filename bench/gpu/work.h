@@ -18,17 +18,19 @@ struct bench_work {
 	void *combine_in;  /* [W × tokens, hidden] */
 	void *combine_out; /* [tokens, hidden] */
 	void *residual, *residual_out, *normed, *gamma;
-	uint64_t *keys;    /* device, [W]: of every rank's combine input */
+	uint64_t *keys; /* device, [W]: of every rank's combine input */
 	/* what to look at */
 	bool check_dispatch, check_combine, check_fused;
-	bool concatenated; /* dispatch_out holds whole ranks one after the other, as one all-gather leaves it */
+	bool concatenated; /* dispatch_out holds whole ranks one after the other, as one all-gather
+			      leaves it */
 	bool exact;        /* held to our promise; else to what a library may round */
 	uint64_t seed;     /* of this size */
 };
 
 #define BENCH_EPS 1e-6f
 
-/* How a dispatched row is made up: FP4 activations, scales, ids and weights where the size allows. */
+/* How a dispatched row is made up: FP4 activations, scales, ids and weights where the size allows.
+ */
 int bench_parts(int64_t row_bytes, int64_t ret_part_bytes[BENCH_MAX_PARTS]);
 
 /*
