@@ -10,6 +10,10 @@
 
 #include "kernels/launch.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct mc_host_rank {
 	uint32_t rank;
 	struct mc_layout layout;
@@ -54,4 +58,7 @@ enum mc_probe_result {
 int mc_host_probe(
 	struct mc_host_rank *rank, uint32_t timeout_ms, uint8_t ret_result[MC_MAX_WORLD_SIZE]);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
