@@ -13,25 +13,10 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void sleep_ms(int ms)
-{
-	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-
-	nanosleep(&time, NULL);
-}
+#include "support/fd_count.h"
 
 char *program_path(const char *name)
 {
@@ -86,10 +71,10 @@ static bool reap(struct program *program)
 
 int program_wait(struct program *program, int timeout_ms)
 {
-	int64_t deadline = now_ms() + timeout_ms;
+	uint64_t deadline = mc_test_now_ms() + (uint64_t)timeout_ms;
 
 	while (!reap(program)) {
-		if (now_ms() > deadline) {
+		if (mc_test_now_ms() > deadline) {
 			char *out = program_out(program), *err = program_err(program);
 
 			print_error("stdout:\n%s\nstderr:\n%s\n", out, err);
@@ -98,7 +83,7 @@ int program_wait(struct program *program, int timeout_ms)
 			program_clear(program);
 			fail_msg("a program did not end within %d ms", timeout_ms);
 		}
-		sleep_ms(2);
+		mc_test_sleep_ms(2);
 	}
 	return program->status;
 }
@@ -136,7 +121,7 @@ char *program_err(const struct program *program)
 
 void program_expect_out(struct program *program, const char *text, int timeout_ms)
 {
-	int64_t deadline = now_ms() + timeout_ms;
+	uint64_t deadline = mc_test_now_ms() + (uint64_t)timeout_ms;
 
 	for (;;) {
 		bool ended = reap(program);
@@ -146,14 +131,14 @@ void program_expect_out(struct program *program, const char *text, int timeout_m
 		free(out);
 		if (found)
 			return;
-		if (ended || now_ms() > deadline) {
+		if (ended || mc_test_now_ms() > deadline) {
 			char *err = program_err(program);
 
 			print_error("stderr: %s\n", err);
 			free(err);
 			fail_msg("'%s' did not show within %d ms", text, timeout_ms);
 		}
-		sleep_ms(5);
+		mc_test_sleep_ms(5);
 	}
 }
 
@@ -194,16 +179,4 @@ void program_remove_directory(char *directory)
 	if (directory)
 		rmdir(directory);
 	free(directory);
-}
-
-size_t program_count_fds(void)
-{
-	DIR *stream = opendir("/proc/self/fd");
-	size_t n = 0;
-
-	assert_non_null(stream);
-	while (readdir(stream))
-		n++;
-	closedir(stream);
-	return n;
 }

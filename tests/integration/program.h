@@ -36,7 +36,4 @@ char *program_path(const char *name);
 char *program_make_directory(void);
 void program_remove_directory(char *directory);
 
-/* Open fds of this process. */
-size_t program_count_fds(void);
-
 #endif

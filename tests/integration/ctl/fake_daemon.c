@@ -71,8 +71,10 @@ static void on_abort(struct fake_daemon *daemon, int fd, const struct mc_frame *
 		    &message, &field))
 		abort();
 	request = (Moecomm__Wire__Abort *)message;
+	pthread_mutex_lock(&daemon->lock);
 	snprintf(daemon->aborted, sizeof(daemon->aborted), "%s|%s",
 		request->group ? request->group : "", request->reason ? request->reason : "");
+	pthread_mutex_unlock(&daemon->lock);
 	if (request->group && !strcmp(request->group, "nobody"))
 		say_done(fd, frame->serial, MC_STATUS_NOT_FOUND, "no group named nobody");
 	else
@@ -177,6 +179,7 @@ void fake_daemon_start(struct fake_daemon *daemon, const char *directory, enum f
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
 	*daemon = (struct fake_daemon){.manner = manner, .status = status};
+	pthread_mutex_init(&daemon->lock, NULL);
 	assert_true(snprintf(daemon->path, sizeof(daemon->path), "%s/fake.sock", directory) > 0);
 	memcpy(address.sun_path, daemon->path, sizeof(daemon->path));
 	daemon->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -187,10 +190,22 @@ void fake_daemon_start(struct fake_daemon *daemon, const char *directory, enum f
 	assert_int_equal(pthread_create(&daemon->thread, NULL, serve, daemon), 0);
 }
 
+char *fake_daemon_aborted(struct fake_daemon *daemon)
+{
+	char *ret;
+
+	pthread_mutex_lock(&daemon->lock);
+	ret = strdup(daemon->aborted);
+	pthread_mutex_unlock(&daemon->lock);
+	assert_non_null(ret);
+	return ret;
+}
+
 void fake_daemon_stop(struct fake_daemon *daemon)
 {
 	close(daemon->stop_fd[1]);
 	pthread_join(daemon->thread, NULL);
+	pthread_mutex_destroy(&daemon->lock);
 	close(daemon->stop_fd[0]);
 	close(daemon->listen_fd);
 	unlink(daemon->path);

@@ -24,12 +24,15 @@ struct fake_daemon {
 	int stop_fd[2];
 	enum fake_manner manner;
 	Moecomm__Wire__Status *status; /* the test's; read only while a client asks */
+	pthread_mutex_t lock;          /* of the following */
 	char aborted[160];             /* "group|reason" of the last Abort */
 	pthread_t thread;
 };
 
 void fake_daemon_start(struct fake_daemon *daemon, const char *directory, enum fake_manner manner,
 	Moecomm__Wire__Status *status);
+/* "group|reason" of the last Abort; free() it. */
+char *fake_daemon_aborted(struct fake_daemon *daemon);
 void fake_daemon_stop(struct fake_daemon *daemon);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moecommctl against the daemon with workers that run, stop, stall and are aborted. */
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,13 +10,14 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <json-c/json.h>
-#include "integration/daemon_program.h"
 #include "integration/program.h"
+#include "support/daemon_process.h"
+#include "support/fd_count.h"
 
 #define N_RANKS 3
 #define WAIT_MS 30000
 
-static struct daemon_program daemon_program;
+static struct mc_test_daemon daemon_process;
 
 static int ctl(
 	char **ret_out, char **ret_err, const char *a, const char *b, const char *c, const char *d)
@@ -26,7 +26,7 @@ static int ctl(
 	int status;
 
 	program_start(&program, (const char *const[]){"moecommctl", "--socket",
-					daemon_program.socket, a, b, c, d, NULL});
+					daemon_process.socket, a, b, c, d, NULL});
 	status = program_wait(&program, 20000);
 	*ret_out = program_out(&program);
 	*ret_err = program_err(&program);
@@ -65,11 +65,11 @@ static int64_t number(struct json_object *object, const char *key)
 static void start_ranks(struct program ranks[N_RANKS], const char *group)
 {
 	for (int rank = 0; rank < N_RANKS; rank++) {
-		char text[8];
+		char text[16];
 
 		snprintf(text, sizeof(text), "%d", rank);
 		program_start(&ranks[rank],
-			(const char *const[]){"moecomm-worker", "--socket", daemon_program.socket,
+			(const char *const[]){"moecomm-worker", "--socket", daemon_process.socket,
 				"--group", group, "--rank", text, "--world-size", "3", "--rounds",
 				"0", "--pause", "5", "--hidden", "32", "--progress", "--op-timeout",
 				"60000", NULL});
@@ -113,7 +113,7 @@ static void test_running(void **state)
 	assert_int_equal(ctl(&out, &err, "status", NULL, NULL, NULL), 0);
 	assert_non_null(strstr(out, "running"));
 	assert_non_null(strstr(out, "3/3"));
-	assert_non_null(strstr(out, daemon_program.socket));
+	assert_non_null(strstr(out, daemon_process.socket));
 	free(out);
 	free(err);
 	assert_int_equal(ctl(&out, &err, "groups", "-v", "running", NULL), 0);
@@ -170,7 +170,7 @@ static void test_stalled(void **state)
 	for (int waited = 0; !answer && waited < WAIT_MS; waited += 50) {
 		answer = ctl_json(4, "health", NULL);
 		if (!answer)
-			poll(NULL, 0, 50);
+			mc_test_sleep_ms(50);
 	}
 	if (!answer)
 		fail_msg("a stopped rank was not noticed within %d ms", WAIT_MS);
@@ -198,7 +198,7 @@ static void test_stalled(void **state)
 	for (int waited = 0; !answer && waited < WAIT_MS; waited += 50) {
 		answer = ctl_json(0, "health", NULL);
 		if (!answer)
-			poll(NULL, 0, 50);
+			mc_test_sleep_ms(50);
 	}
 	assert_non_null(answer);
 	json_object_put(answer);
@@ -223,9 +223,9 @@ static void test_stopped_daemon(void **state)
 	char *out, *err;
 
 	(void)state;
-	program_signal(&daemon_program.program, SIGSTOP);
+	assert_int_equal(kill(daemon_process.pid, SIGSTOP), 0);
 	assert_int_equal(ctl(&out, &err, "status", NULL, NULL, NULL), 3);
-	program_signal(&daemon_program.program, SIGCONT);
+	assert_int_equal(kill(daemon_process.pid, SIGCONT), 0);
 	assert_non_null(strstr(err, "does not answer"));
 	free(out);
 	free(err);
@@ -233,15 +233,18 @@ static void test_stopped_daemon(void **state)
 
 static int set_up(void **state)
 {
+	static const struct mc_test_daemon_options options = {
+		.config = "[groups]\nstall_ms = 500\n"};
+
 	(void)state;
-	daemon_program_start(&daemon_program, "[groups]\nstall_ms = 500\n");
+	mc_test_daemon_start(&daemon_process, &options);
 	return 0;
 }
 
 static int tear_down(void **state)
 {
 	(void)state;
-	daemon_program_stop(&daemon_program);
+	mc_test_daemon_finish(&daemon_process);
 	return 0;
 }
 

@@ -292,13 +292,16 @@ static void test_abort(void **state)
 {
 	struct fake_daemon daemon;
 	struct output output;
+	char *aborted;
 
 	(void)state;
 	fake_daemon_start(&daemon, directory, FAKE_HONEST, canned_empty());
 	output = ctl(daemon.path, "abort", "demo", "--reason", "enough of it");
 	assert_int_equal(output.status, 0);
 	assert_string_equal(output.out, "aborted demo\n");
-	assert_string_equal(daemon.aborted, "demo|enough of it");
+	aborted = fake_daemon_aborted(&daemon);
+	assert_string_equal(aborted, "demo|enough of it");
+	free(aborted);
 	output_clear(&output);
 	output = ctl(daemon.path, "abort", "nobody", NULL, NULL);
 	assert_int_equal(output.status, 1);

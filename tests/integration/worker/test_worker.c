@@ -12,20 +12,21 @@
 #include <string.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include "integration/daemon_program.h"
 #include "integration/program.h"
+#include "support/daemon_process.h"
+#include "support/fd_count.h"
 
 #define MAX_WORLD_SIZE 8
 /* Ranks share two cores with the rest of the tests, and may run under a sanitizer. */
 #define END_MS 60000
 
-static struct daemon_program daemon_program;
+static struct mc_test_daemon daemon_process;
 
 /* Starts a rank with up to 20 more arguments, ended by NULL. */
 static void start_rank(struct program *program, const char *group, int rank, int world_size, ...)
 {
-	char rank_text[8], world_text[8];
-	const char *argv[32] = {"moecomm-worker", "--socket", daemon_program.socket, "--group",
+	char rank_text[16], world_text[16];
+	const char *argv[32] = {"moecomm-worker", "--socket", daemon_process.socket, "--group",
 		group, "--rank", rank_text, "--world-size", world_text};
 	size_t n = 9;
 	const char *argument;
@@ -73,7 +74,7 @@ static void expect_verified(struct program *program)
 static void test_ragged(void **state)
 {
 	static const int sizes[] = {1, 2, 3, 4, 5, 8};
-	size_t fds = program_count_fds();
+	size_t fds = mc_test_count_fds(0);
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
@@ -86,7 +87,7 @@ static void test_ragged(void **state)
 		for (int rank = 0; rank < sizes[i]; rank++)
 			expect_verified(&ranks[rank]);
 	}
-	assert_int_equal(program_count_fds(), fds);
+	assert_int_equal(mc_test_count_fds(0), fds);
 }
 
 /* Nothing divides anything: hidden, experts, ranks; and more choices than a rank has experts. */
@@ -231,21 +232,21 @@ static void test_mistakes(void **state)
 		3, "connecting failed: UNREACHABLE");
 	expect_end((const char *const[]){"moecomm-worker", "--group", "alone", "--rank", "0",
 			   "--world-size", "2", "--join-timeout", "200", "--socket",
-			   daemon_program.socket, NULL},
+			   daemon_process.socket, NULL},
 		3, "joining the group failed: JOIN_TIMEOUT");
 }
 
 static int set_up(void **state)
 {
 	(void)state;
-	daemon_program_start(&daemon_program, NULL);
+	mc_test_daemon_start(&daemon_process, NULL);
 	return 0;
 }
 
 static int tear_down(void **state)
 {
 	(void)state;
-	daemon_program_stop(&daemon_program);
+	mc_test_daemon_finish(&daemon_process);
 	return 0;
 }
 
