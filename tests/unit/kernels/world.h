@@ -22,8 +22,8 @@ struct world {
 	struct mc_vector sentinel;
 	struct mc_board *board;
 	struct mc_host_rank rank[MC_MAX_WORLD_SIZE];
-	uint32_t *n_failed; /* failed checks, of all ranks; shared */
-	void *results;      /* WORLD_RESULT_BYTES for the test's own use; shared */
+	uint32_t *n_failed;    /* failed checks, of all ranks; shared */
+	void *results;         /* WORLD_RESULT_BYTES for the test's own use; shared */
 	uint64_t run_limit_ms; /* of world_run */
 	void *map;
 	size_t map_bytes;
