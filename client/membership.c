@@ -12,16 +12,12 @@
 #include "proto/status.h"
 
 /*
- * What a join grants the daemon beyond the deadlines that it keeps itself: arming a large arena,
- * and a loaded machine. It only matters when the daemon hangs: then the caller gets its thread
- * back.
+ * What a join grants the daemon beyond the deadlines that it keeps itself: arming (a minute by its
+ * default settings) and the slowest peer's map and probe, on a loaded machine. It only matters when
+ * the daemon hangs: then the caller gets its thread back.
  */
-#define SLACK_MS 30000
-
-static int64_t slack_ms(void)
-{
-	return mc_client_inject_value("slack_ms", SLACK_MS);
-}
+#define ARM_SLACK_MS  75000
+#define VOTE_SLACK_MS 20000
 
 static void read_boot_id(char ret_id[64])
 {
@@ -86,7 +82,8 @@ static enum moecomm_status join(struct moecomm_group *group, struct mc_reply *re
 	join.n_allow_gid = group->n_allow_gid;
 	join.allow_gid = group->allow_gid;
 	status = mc_control_request(group->context, MC_FRAME_JOIN, &join.base, group,
-		(int64_t)group->join_timeout_ms + slack_ms(), ret_reply);
+		(int64_t)group->join_timeout_ms + mc_client_inject_value("slack_ms", ARM_SLACK_MS),
+		ret_reply);
 	if (status != MOECOMM_OK)
 		return status;
 	if (ret_reply->type != MC_FRAME_LAYOUT) {
@@ -149,7 +146,8 @@ static enum moecomm_status vote(struct moecomm_group *group, const struct findin
 		failures[vote.n_failures++] = f;
 	}
 	status = mc_control_request(group->context, MC_FRAME_VOTE, &vote.base, group,
-		(int64_t)probe_timeout_ms + slack_ms(), ret_reply);
+		(int64_t)probe_timeout_ms + mc_client_inject_value("slack_ms", VOTE_SLACK_MS),
+		ret_reply);
 	if (found->status != MOECOMM_OK && status != MOECOMM_OK) {
 		/* this rank's own account first: it knows the call that failed */
 		char theirs[MC_ERROR_BYTES];

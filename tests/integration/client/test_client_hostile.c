@@ -407,7 +407,7 @@ static void test_silence(void **state)
 	(void)state;
 #ifndef MC_FAULT_INJECTION
 	print_message(
-		"skipped: needs a build with fault injection, to shorten the slack of 30 s\n");
+		"skipped: needs a build with fault injection, to shorten the slack for arming\n");
 	skip();
 #endif
 	setenv("MOECOMM_INJECT_CLIENT", "slack_ms:100", 1);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A real daemon, and ranks as threads or processes under it. */
+#ifndef MC_TESTS_CLIENT_RANKS_H
+#define MC_TESTS_CLIENT_RANKS_H
+
+#include <sys/types.h>
+#include "client/moecomm.h"
+
+/* Starts moecommd with the host backend at test_socket(); fails the test when it does not serve. */
+pid_t daemon_start(void);
+void daemon_stop(pid_t pid); /* SIGTERM */
+void daemon_kill(pid_t pid); /* SIGKILL */
+
+/* One rank of a test. A body returns 0 when all is well; it prints what is not. */
+struct rank {
+	const char *group;
+	int rank, world_size;
+	void *data;
+	/* of ranks as threads: shared by all; of processes: the rank's own */
+	moecomm_context *context;
+};
+typedef int (*rank_body)(struct rank *rank);
+
+/* Runs the body on every rank and returns how many failed. data may be NULL. */
+int run_threads(const char *group, int world_size, rank_body body, void *data);
+int run_processes(const char *group, int world_size, rank_body body, void *data);
+
+/* Joins with the harness' options; NULL and a printed sentence when it fails. */
+moecomm_group *rank_join(struct rank *rank);
+
+/*
+ * One round of an op drawn from (seed, round), the same on all ranks, with data that only this
+ * round has, checked in full. Returns the op's status, or -1 after printing what was wrong.
+ * channel: -1 draws it too.
+ */
+int check_round(
+	moecomm_group *group, int rank, int world_size, unsigned seed, int round, int channel);
+
+int64_t now_ms(void);
+
+/* Ends the body when the status is another one. */
+#define EXPECT(expression, wanted)                                                                 \
+	do {                                                                                       \
+		int got_ = (int)(expression);                                                      \
+		if (got_ != (int)(wanted)) {                                                       \
+			fprintf(stderr, "rank %d, line %d: %s: %s (%s), wanted %s\n", rank->rank,  \
+				__LINE__, #expression, moecomm_status_name(got_),                  \
+				moecomm_last_error(), moecomm_status_name(wanted));                \
+			return 1;                                                                  \
+		}                                                                                  \
+	} while (0)
+#define EXPECT_TRUE(condition)                                                                     \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "rank %d, line %d: not %s (last error: %s)\n", rank->rank, \
+				__LINE__, #condition, moecomm_last_error());                       \
+			return 1;                                                                  \
+		}                                                                                  \
+	} while (0)
+
+#endif
