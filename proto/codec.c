@@ -59,6 +59,16 @@ const ProtobufCMessageDescriptor *mc_codec_descriptor(uint16_t type)
 		return &moecomm__wire__status_request__descriptor;
 	case MC_FRAME_STATUS:
 		return &moecomm__wire__status__descriptor;
+	case MC_FRAME_RELEASE:
+		return &moecomm__wire__release__descriptor;
+	case MC_FRAME_METRICS_REQUEST:
+		return &moecomm__wire__metrics_request__descriptor;
+	case MC_FRAME_METRICS:
+		return &moecomm__wire__metrics__descriptor;
+	case MC_FRAME_HISTORY_REQUEST:
+		return &moecomm__wire__history_request__descriptor;
+	case MC_FRAME_HISTORY:
+		return &moecomm__wire__history__descriptor;
 	}
 	return NULL;
 }

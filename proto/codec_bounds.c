@@ -39,6 +39,10 @@
 	{                                                                                          \
 		number, name, MC_BOUND_TEXT, 0, MC_LIMIT_DETAIL_BYTES, 1                           \
 	}
+#define LONG_TEXT(number, name, max)                                                               \
+	{                                                                                          \
+		number, name, MC_BOUND_TEXT, 0, max, 1                                             \
+	}
 #define ID(number, name)                                                                           \
 	{                                                                                          \
 		number, name, MC_BOUND_BYTES, ID_BYTES, ID_BYTES, 1                                \
@@ -155,6 +159,34 @@ static const struct mc_bound status[] = {
 	TEXT(14, "not_ready"),
 };
 
+/* An empty uuid would mean any GPU. */
+static const struct mc_bound release[] = {
+	{1, "device_uuid", MC_BOUND_LABEL, 1, MC_LIMIT_UUID_BYTES, 1}};
+
+static const struct mc_bound metrics[] = {LONG_TEXT(1, "text", MC_LIMIT_REPLY_BYTES)};
+
+static const struct mc_bound history_request[] = {NAME(1, "group", 0)};
+
+static const struct mc_bound event[] = {
+	NAME(2, "group", 1), NUMBER(4, "state", 0, ENUM_MAX), TEXT(5, "cause")};
+
+static const struct mc_bound ending[] = {
+	NAME(1, "group", 1),
+	NUMBER(4, "status", 0, ENUM_MAX),
+	TEXT(5, "detail"),
+	NUMBER(6, "world_size", 1, MC_LIMIT_WORLD_SIZE),
+	NUMBER(8, "op", 0, ENUM_MAX),
+	NUMBER(10, "channel", 0, MC_LIMIT_CHANNELS - 1),
+	NUMBER(13, "was_state", 0, ENUM_MAX),
+	NUMBERS(14, "missing", 0, RANK_MAX, MC_LIMIT_WORLD_SIZE),
+};
+
+static const struct mc_bound history[] = {
+	LIST(1, "events", BY_BUDGET),
+	LIST(2, "endings", BY_BUDGET),
+	LONG_TEXT(3, "config", MC_LIMIT_CONFIG_BYTES),
+};
+
 #define TABLE(message, bounds)                                                                     \
 	{                                                                                          \
 		&moecomm__wire__##message##__descriptor, bounds,                                   \
@@ -185,6 +217,12 @@ static const struct mc_bound_table tables[] = {
 	TABLE(client_status, client_status),
 	TABLE(gpu_status, gpu_status),
 	TABLE(status, status),
+	TABLE(release, release),
+	TABLE(metrics, metrics),
+	TABLE(history_request, history_request),
+	TABLE(event, event),
+	TABLE(ending, ending),
+	TABLE(history, history),
 };
 
 const struct mc_bound_table *mc_bounds_table(const ProtobufCMessageDescriptor *message)

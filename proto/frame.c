@@ -37,6 +37,16 @@ const char *mc_frame_type_name(unsigned type)
 		return "StatusRequest";
 	case MC_FRAME_STATUS:
 		return "Status";
+	case MC_FRAME_RELEASE:
+		return "Release";
+	case MC_FRAME_METRICS_REQUEST:
+		return "MetricsRequest";
+	case MC_FRAME_METRICS:
+		return "Metrics";
+	case MC_FRAME_HISTORY_REQUEST:
+		return "HistoryRequest";
+	case MC_FRAME_HISTORY:
+		return "History";
 	}
 	return "unknown";
 }

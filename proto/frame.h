@@ -35,7 +35,14 @@ enum mc_frame_type {
 	MC_FRAME_SET_DEADLINES = 13,
 	MC_FRAME_STATUS_REQUEST = 14,
 	MC_FRAME_STATUS = 15,
+	MC_FRAME_RELEASE = 16,
+	MC_FRAME_METRICS_REQUEST = 17,
+	MC_FRAME_METRICS = 18,
+	MC_FRAME_HISTORY_REQUEST = 19,
+	MC_FRAME_HISTORY = 20,
 };
+/* The highest type that this build knows; they have no gaps. */
+#define MC_FRAME_LAST MC_FRAME_HISTORY
 
 /* Never NULL. */
 const char *mc_frame_type_name(unsigned type);

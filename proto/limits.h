@@ -31,6 +31,7 @@
 #define MC_LIMIT_LABEL_BYTES  128u
 #define MC_LIMIT_DETAIL_BYTES 1024u
 #define MC_LIMIT_UUID_BYTES   64u
+#define MC_LIMIT_CONFIG_BYTES 65536u /* all settings with their help take a tenth of it */
 #define MC_LIMIT_ACL_ENTRIES  64u
 
 /* Ranks and channels: those of kernels/lamport.h (a test asserts it). */

@@ -131,6 +131,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		FUZZ_CHECK(cut.end == whole.end);
 	}
 	if (size - 1 <= MC_LIMIT_REPLY_BYTES)
-		check_payload(data[0] % (MC_FRAME_STATUS + 2), data + 1, size - 1);
+		check_payload(data[0] % (MC_FRAME_LAST + 2), data + 1, size - 1);
 	return 0;
 }

@@ -39,7 +39,7 @@ static void put_messages(void)
 {
 	struct wire_sample session = {0};
 
-	for (uint16_t type = MC_FRAME_HELLO; type <= MC_FRAME_STATUS; type++) {
+	for (uint16_t type = MC_FRAME_HELLO; type <= MC_FRAME_LAST; type++) {
 		const ProtobufCMessageDescriptor *message = mc_codec_descriptor(type);
 		struct wire_sample full = {0}, least = {0}, out = {0};
 		char name[64];

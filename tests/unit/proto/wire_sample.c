@@ -114,6 +114,6 @@ static void visit_inner(const ProtobufCMessageDescriptor *message,
 
 void wire_sample_visit(void (*visit)(const ProtobufCMessageDescriptor *message))
 {
-	for (uint16_t type = MC_FRAME_HELLO; type <= MC_FRAME_STATUS; type++)
+	for (uint16_t type = MC_FRAME_HELLO; type <= MC_FRAME_LAST; type++)
 		visit_inner(mc_codec_descriptor(type), visit);
 }
