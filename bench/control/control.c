@@ -188,6 +188,7 @@ int mc_bench_control(int argc, char **argv)
 	struct mc_control control = {
 		.repeats = 10, .rows = 64, .row_bytes = 4096, .n_clients = 200, .query_ms = 1000};
 	struct mc_bench_daemon daemon = {0};
+	moecomm_context *context = NULL;
 	int r = parse(argc, argv, &control);
 
 	if (r >= 0)
@@ -196,7 +197,11 @@ int mc_bench_control(int argc, char **argv)
 		if (mc_bench_daemon_start("host", &daemon) < 0)
 			return MC_BENCH_UNREACHABLE;
 		control.socket = daemon.socket;
+	} else if (mc_control_connect(&control, "moecomm-bench", &context) != MOECOMM_OK) {
+		fprintf(stderr, "moecomm-bench: %s\n", moecomm_last_error());
+		return MC_BENCH_UNREACHABLE;
 	}
+	moecomm_disconnect(context);
 	r = measure(&control) < 0 ? MC_BENCH_FAILED : MC_BENCH_OK;
 	/* what was measured before a failure is worth showing too */
 	if (mc_report_print(control.report, control.json) < 0) {
