@@ -116,6 +116,20 @@ static void test_few_experts(void **state)
 		expect_verified(&ranks[rank]);
 }
 
+/* Two groups of equal shape at once, with different models, and nothing of one gets into the other.
+ */
+static void test_two_groups(void **state)
+{
+	struct program ranks[4];
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		start_rank(&ranks[i], i < 2 ? "one" : "two", i % 2, 2, "--check", "--ragged",
+			"--rounds", "20", "--hidden", "32", "--seed", i < 2 ? "1" : "2", NULL);
+	for (int i = 0; i < 4; i++)
+		expect_verified(&ranks[i]);
+}
+
 /* --check finds it when a rank's experts are not those of the others. */
 static void test_check_finds(void **state)
 {
@@ -256,6 +270,7 @@ int main(void)
 		cmocka_unit_test(test_ragged),
 		cmocka_unit_test(test_odd_sizes),
 		cmocka_unit_test(test_few_experts),
+		cmocka_unit_test(test_two_groups),
 		cmocka_unit_test(test_check_finds),
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_rejoin),
