@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/scratch.h"
 
-#include <stdalign.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BLOCK_BYTES 16384u
+/* What the scratch holds may embed shared structures (kernels/lamport.h) aligned to 128 bytes. */
+#define ALIGNMENT 128u
 
 struct mc_scratch_block {
 	struct mc_scratch_block *next;
 	size_t n_used, n_bytes;
-	alignas(max_align_t) uint8_t data[];
+	_Alignas(ALIGNMENT) uint8_t data[];
 };
 
 void *mc_scratch_alloc(struct mc_scratch *scratch, size_t n_bytes)
 {
 	struct mc_scratch_block *block = scratch->blocks;
-	size_t n =
-		(n_bytes + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
+	size_t n = (n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 	void *at;
 
 	if (!block || n > block->n_bytes - block->n_used) {
 		size_t n_block = n > BLOCK_BYTES ? n : BLOCK_BYTES;
 
-		block = calloc(1, sizeof(*block) + n_block);
+		n_block = (n_block + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+		block = aligned_alloc(ALIGNMENT, sizeof(*block) + n_block);
 		if (!block)
 			return NULL;
+		memset(block, 0, sizeof(*block) + n_block);
 		block->n_bytes = n_block;
 		block->next = scratch->blocks;
 		scratch->blocks = block;
