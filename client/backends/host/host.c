@@ -59,6 +59,7 @@ static void host_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms)
 /* What an object is, for errors: "the board", "the arena of rank 3". */
 struct what {
 	const char *kind;
+	uint32_t mapper; /* the rank that maps it */
 	uint32_t rank;
 	bool of_rank;
 };
@@ -104,7 +105,7 @@ static int map_object(int fd, size_t n_bytes, const struct what *what, void **re
 			(long long)st.st_size, n_bytes);
 		return fail(what, MOECOMM_PROTOCOL, ret_error, problem);
 	}
-	if (mc_client_inject_hit("map_fail", what->rank)) {
+	if (mc_client_inject_hit("map_fail", what->mapper)) {
 		errno = EIO;
 		at = MAP_FAILED;
 	} else {
@@ -154,7 +155,7 @@ static int host_map(struct mc_backend_rank *rank, const struct mc_backend_epoch 
 	uint32_t *ret_failed_peer, struct mc_backend_error *ret_error)
 {
 	struct mc_host_rank *host = &rank->host;
-	struct what what = {.kind = "status board", .rank = epoch->rank};
+	struct what what = {.kind = "status board", .mapper = epoch->rank};
 	void *at;
 	int r;
 
@@ -174,7 +175,8 @@ static int host_map(struct mc_backend_rank *rank, const struct mc_backend_epoch 
 		r = check_contents(host, epoch, ret_error);
 	}
 	for (uint32_t i = 0; r == 0 && i < epoch->layout.world_size; i++) {
-		what = (struct what){.kind = "arena", .rank = i, .of_rank = true};
+		what = (struct what){
+			.kind = "arena", .mapper = epoch->rank, .rank = i, .of_rank = true};
 		r = map_object(epoch->arena_fd[i], rank->arena_bytes, &what, &at, ret_error);
 		if (r == 0)
 			host->arena[i] = at;

@@ -19,6 +19,15 @@ int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+const char *test_socket(void)
+{
+	static char path[64];
+
+	if (!path[0])
+		snprintf(path, sizeof(path), "/tmp/moecomm-test-%d.sock", (int)getpid());
+	return path;
+}
+
 /* ---- daemon ---- */
 
 pid_t daemon_start(void)
@@ -30,7 +39,7 @@ pid_t daemon_start(void)
 	pid_t pid;
 
 	snprintf(program, sizeof(program), "%s/moecommd", bin ? bin : "bin");
-	/* the socket's name is made from the pid of the one who asks first */
+	/* before the fork: it is this process's name that all use */
 	o.socket_path = test_socket();
 	pid = fork();
 	if (pid == 0) {

@@ -408,7 +408,7 @@ static void test_names(void **state)
 	assert_string_equal(moecomm_version(), "0.1.0");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_join_options),
@@ -423,5 +423,7 @@ int main(void)
 		cmocka_unit_test(test_names),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -444,7 +444,7 @@ static void test_map_fails(void **state)
 	test_good_first(NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hello),
@@ -460,5 +460,7 @@ int main(void)
 		cmocka_unit_test(test_map_fails),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -414,7 +414,7 @@ static void test_fork(void **state)
 	run_both(pair, 20);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
@@ -433,5 +433,7 @@ int main(void)
 		TEST(test_fork),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

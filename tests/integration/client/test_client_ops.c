@@ -389,7 +389,7 @@ static void test_two_channels(void **state)
 	moecomm_disconnect(context);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_world_sizes),
@@ -403,5 +403,7 @@ int main(void)
 		cmocka_unit_test(test_two_channels),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
