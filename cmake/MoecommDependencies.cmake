@@ -20,6 +20,13 @@ if(BUILD_TESTING OR NOT DEFINED BUILD_TESTING)
   moecomm_pkg(CMOCKA cmocka libcmocka-dev)
 endif()
 
+# Only for metrics over HTTP; moecommctl metrics works without.
+pkg_check_modules(MICROHTTPD IMPORTED_TARGET libmicrohttpd)
+set(MOECOMM_HAVE_MICROHTTPD ${MICROHTTPD_FOUND})
+if(NOT MOECOMM_HAVE_MICROHTTPD)
+  message(STATUS "libmicrohttpd is missing: moecommd is built without metrics_port (apt-get install libmicrohttpd-dev)")
+endif()
+
 find_program(PROTOC_C protoc-c)
 if(NOT PROTOC_C)
   message(FATAL_ERROR "protoc-c is missing: apt-get install protobuf-c-compiler (scripts/setup.sh installs all)")

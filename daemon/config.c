@@ -60,6 +60,13 @@ const struct mc_setting mc_settings[] = {
 	{"limits", "max_requests_per_second_per_uid", MC_SETTING_COUNT,
 		AT(max_requests_per_second_per_uid), "20000", 1, 100000000, NULL, NULL, true,
 		"Requests of one user; more are refused with QUOTA."},
+	{"metrics", "metrics_port", MC_SETTING_COUNT, AT(metrics_port), "0", 0, 65535, NULL, NULL,
+		false, "Port of http://ADDRESS:PORT/metrics for Prometheus. 0: not served."},
+	{"metrics", "metrics_address", MC_SETTING_NAME, AT(metrics_address), "127.0.0.1", 0, 0,
+		NULL, NULL, false,
+		"Address that it is served at, without encryption or password: whoever reaches it "
+		"reads "
+		"names of groups."},
 };
 const size_t mc_n_settings = sizeof(mc_settings) / sizeof(mc_settings[0]);
 

@@ -39,6 +39,8 @@ struct mc_config {
 	uint64_t max_queue_bytes;
 	uint64_t max_queued_bytes_per_uid;
 	uint32_t max_requests_per_second_per_uid;
+	uint32_t metrics_port; /* 0: not served */
+	char metrics_address[MC_CONFIG_NAME_BYTES];
 };
 
 enum mc_setting_type {

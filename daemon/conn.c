@@ -213,6 +213,8 @@ void mc_conn_done(struct mc_conn *conn, uint32_t serial, uint32_t status, const 
 	done.status = status;
 	if (*detail)
 		done.detail = detail;
+	if (status)
+		conn->daemon->counters.refused[status % MC_COUNTED_STATUSES]++;
 	mc_conn_send(conn, MC_FRAME_DONE, serial, &done.base, NULL, 0);
 }
 
@@ -323,6 +325,7 @@ int mc_conn_new(struct mc_daemon *daemon, int fd, uint32_t pid, uint32_t uid, ui
 	uv_timer_start(&conn->timer, on_hello_deadline, daemon->config.hello_timeout_ms, 0);
 	DL_APPEND(daemon->conns, conn);
 	daemon->n_conns++;
+	daemon->counters.connections++;
 	if (ret_conn)
 		*ret_conn = conn;
 	mc_daemon_update_status(daemon);
@@ -384,6 +387,7 @@ void mc_conn_accept(struct mc_daemon *daemon, int fd)
 		mc_log_limited(&refuse_limit, LOG_WARNING, NULL,
 			"a connection of pid %u was refused: %s", (unsigned)cred.pid, detail);
 		send_refusal(fd, detail);
+		daemon->counters.refused[MC_STATUS_QUOTA]++;
 		close(fd);
 		return;
 	}

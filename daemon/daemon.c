@@ -14,6 +14,7 @@
 #include "daemon/conn.h"
 #include "daemon/groups/group.h"
 #include "daemon/log.h"
+#include "daemon/metrics/http.h"
 #include "daemon/server.h"
 #include "proto/version.h"
 
@@ -211,6 +212,10 @@ int mc_daemon_serve(struct mc_daemon *daemon, char *ret_error, size_t n_error)
 	r = mc_server_open(daemon, &daemon->server, ret_error, n_error);
 	if (r)
 		return r;
+	if (daemon->config.metrics_port)
+		r = mc_metrics_http_open(daemon, &daemon->metrics_http, ret_error, n_error);
+	if (r)
+		return r;
 	if (wants_cuda(daemon)) {
 		r = mc_cuda_start(daemon->loop, &cuda);
 		if (r)
@@ -230,6 +235,7 @@ void mc_daemon_stop(struct mc_daemon *daemon)
 	daemon->stopping = true;
 	mc_service_stopping(&daemon->service);
 	daemon->server = mc_server_close(daemon->server);
+	daemon->metrics_http = mc_metrics_http_close(daemon->metrics_http);
 	if (daemon->cuda_started)
 		mc_cuda_stop();
 	if (daemon->groups)

@@ -9,11 +9,13 @@
 #include <uv.h>
 #include "daemon/backends/backend.h"
 #include "daemon/config.h"
+#include "daemon/metrics/counters.h"
 #include "daemon/quota.h"
 #include "daemon/service.h"
 
 struct mc_conn;
 struct mc_groups;
+struct mc_metrics_http;
 struct mc_server;
 
 #define MC_INSTANCE_BYTES 16u
@@ -23,9 +25,11 @@ struct mc_daemon {
 	struct mc_config config;
 	struct mc_config_overrides overrides;
 	struct mc_quota *quota;
+	struct mc_counters counters;
 	struct mc_service service;
 	struct mc_groups *groups;
 	struct mc_server *server;                /* NULL: not listening */
+	struct mc_metrics_http *metrics_http;    /* NULL: not served */
 	const struct mc_daemon_backend *backend; /* what AUTO means to a joiner */
 	const char *not_ready;                   /* why it can't serve now; NULL: it can */
 	uint8_t instance[MC_INSTANCE_BYTES];     /* random; of this run */

@@ -50,6 +50,15 @@ static void dispatch(struct mc_conn *conn, const struct mc_frame *frame, const v
 	case MC_FRAME_STATUS_REQUEST:
 		mc_handle_status(conn, frame->serial, message);
 		break;
+	case MC_FRAME_RELEASE:
+		mc_handle_release(conn, frame->serial, message);
+		break;
+	case MC_FRAME_METRICS_REQUEST:
+		mc_handle_metrics(conn, frame->serial);
+		break;
+	case MC_FRAME_HISTORY_REQUEST:
+		mc_handle_history(conn, frame->serial, message);
+		break;
 	default:
 		break;
 	}
@@ -67,6 +76,9 @@ static bool is_request(uint16_t type)
 	case MC_FRAME_RESUME:
 	case MC_FRAME_SET_DEADLINES:
 	case MC_FRAME_STATUS_REQUEST:
+	case MC_FRAME_RELEASE:
+	case MC_FRAME_METRICS_REQUEST:
+	case MC_FRAME_HISTORY_REQUEST:
 		return true;
 	default:
 		return false;
@@ -80,6 +92,7 @@ void mc_handle(struct mc_conn *conn, const struct mc_frame *frame)
 	const char *field = "";
 	int r;
 
+	daemon->counters.requests++;
 	if (!conn->said_hello && frame->type != MC_FRAME_HELLO) {
 		refuse_and_close(conn, frame->serial, MC_STATUS_PROTOCOL,
 			"the first message must be a hello", "");

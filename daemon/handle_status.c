@@ -91,27 +91,34 @@ static void add_progress(struct building *building, const struct mc_epoch *epoch
 		progress->age_ms = view->age_ms[c];
 		progress->n_bytes = (uint64_t)view->progress[c].n_vectors * MC_VECTOR_BYTES;
 		progress->wait_ns = view->wait_ns[c];
+		/* what the cuda backend does not count */
+		progress->has_total_bytes = epoch->spec.backend == MC_WIRE_BACKEND_HOST;
+		progress->total_bytes = view->pushed_bytes[c];
 		wire->progress[wire->n_progress++] = progress;
 	}
 }
 
+/* Numbers and texts of the board were checked when it was read: mc_health_look. */
 static void add_fault(
 	struct building *building, const struct mc_fault *fault, Moecomm__Wire__RankStatus *wire)
 {
-	char text[256];
+	char text[320], awaited[48] = "";
 
 	if (!fault->status)
 		return;
-	wire->has_fault_status = wire->has_fault_peer = wire->has_fault_call = 1;
-	wire->fault_status = fault->status & 0xffu;
-	wire->fault_peer = fault->peer;
+	wire->has_fault_status = wire->has_fault_call = 1;
+	wire->fault_status = fault->status;
 	wire->fault_call = fault->call;
+	wire->has_fault_peer = fault->peer < MC_MAX_WORLD_SIZE;
+	if (wire->has_fault_peer) {
+		wire->fault_peer = fault->peer;
+		snprintf(awaited, sizeof(awaited), ", rank %u awaited", fault->peer);
+	}
 	snprintf(text, sizeof(text),
-		"%s: call %" PRIu64
-		" (digest %08x, %u rows) on channel %u, rank %d awaited for %" PRIu64
-		" ms; it was at call %u (digest %08x, %u rows)",
-		mc_status_text(fault->status & 0xffu), fault->call, fault->mine[1], fault->mine[2],
-		fault->channel, (int)fault->peer, fault->waited_ns / 1000000u, fault->theirs[0],
+		"%s: call %" PRIu64 " (digest %08x, %u rows) on channel %u%s for %" PRIu64
+		" ms; found call %u (digest %08x, %u rows)",
+		mc_status_text(fault->status), fault->call, fault->mine[1], fault->mine[2],
+		fault->channel, awaited, fault->waited_ns / 1000000u, fault->theirs[0],
 		fault->theirs[1], fault->theirs[2]);
 	wire->fault_detail = mc_scratch_text(&building->scratch, text);
 }
@@ -134,6 +141,9 @@ static void add_ranks(struct building *building, const struct mc_epoch *epoch,
 		if (epoch->member[r])
 			rank->member = member_to_wire(building, epoch->member[r]);
 		if (epoch->board) {
+			rank->has_stopped = rank->has_awaited_ms = 1;
+			rank->stopped = view->rank[r].is_stopped;
+			rank->awaited_ms = view->rank[r].awaited_ms;
 			add_progress(building, epoch, &view->rank[r], rank);
 			add_fault(building, &view->rank[r].fault, rank);
 		}

@@ -25,5 +25,10 @@ void mc_handle_set_deadlines(
 	struct mc_conn *conn, uint32_t serial, const Moecomm__Wire__SetDeadlines *deadlines);
 void mc_handle_status(
 	struct mc_conn *conn, uint32_t serial, const Moecomm__Wire__StatusRequest *request);
+void mc_handle_release(
+	struct mc_conn *conn, uint32_t serial, const Moecomm__Wire__Release *release);
+void mc_handle_metrics(struct mc_conn *conn, uint32_t serial);
+void mc_handle_history(
+	struct mc_conn *conn, uint32_t serial, const Moecomm__Wire__HistoryRequest *request);
 
 #endif

@@ -180,13 +180,29 @@ struct MC_ALIGNAS(64) mc_fault {
 };
 MC_STATIC_ASSERT(sizeof(struct mc_fault) == 64, "a fault record is one line");
 
+/*
+ * How long ops waited for peers, by op kind: bucket i counts ops that waited at most
+ * MC_WAIT_BUCKET_NS << 2i ns, the last one all others. Counters wrap; readers go by differences.
+ */
+#define MC_WAIT_OPS       8u /* op kinds 0 … 7 */
+#define MC_WAIT_BUCKETS   14u
+#define MC_WAIT_BUCKET_NS 1024u
+struct MC_ALIGNAS(64) mc_wait_counts {
+	uint32_t bucket[MC_WAIT_BUCKETS];
+	uint64_t sum_ns;
+};
+MC_STATIC_ASSERT(sizeof(struct mc_wait_counts) == 64, "one line an op kind");
+
 struct MC_ALIGNAS(128) mc_board_rank {
 	struct mc_progress progress[MC_MAX_CHANNELS];
 	struct mc_fault fault;
-	uint64_t wait_ns[MC_MAX_CHANNELS]; /* time spent waiting for peers; host backend only */
+	/* the rest is counted by the host backend only */
+	uint64_t wait_ns[MC_MAX_CHANNELS];      /* time spent waiting for peers */
+	uint64_t pushed_bytes[MC_MAX_CHANNELS]; /* in all calls that have ended */
+	struct mc_wait_counts waits[MC_WAIT_OPS];
 };
 
-#define MC_BOARD_MAGIC 0x6d636264u
+#define MC_BOARD_MAGIC 0x6d636265u /* changes with what lies where */
 struct MC_ALIGNAS(128) mc_board {
 	uint32_t magic;
 	uint32_t world_size;
@@ -196,6 +212,16 @@ struct MC_ALIGNAS(128) mc_board {
 };
 #define MC_BOARD_BYTES 65536u
 MC_STATIC_ASSERT(sizeof(struct mc_board) <= MC_BOARD_BYTES, "the board fits its pages");
+
+/* The bucket of a wait: the smallest i with waited_ns <= MC_WAIT_BUCKET_NS << 2i, or the last. */
+MC_BOTH uint32_t mc_wait_bucket(uint64_t waited_ns)
+{
+	uint32_t i = 0;
+
+	while (i < MC_WAIT_BUCKETS - 1u && waited_ns > (uint64_t)MC_WAIT_BUCKET_NS << 2u * i)
+		i++;
+	return i;
+}
 
 MC_BOTH uint32_t mc_abort_word(uint32_t status, uint32_t reporter_plus_1)
 {

@@ -8,7 +8,7 @@ set -euo pipefail
 
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config git ca-certificates
 	libuv1-dev libprotobuf-c-dev protobuf-c-compiler libsystemd-dev libinih-dev
-	libsmartcols-dev libjson-c-dev uthash-dev libcmocka-dev)
+	libsmartcols-dev libjson-c-dev libmicrohttpd-dev uthash-dev libcmocka-dev)
 case "${1:-test}" in
 build) ;;
 test) packages+=(spin python3 procps) ;;

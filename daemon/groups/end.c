@@ -7,7 +7,9 @@
 #include "daemon/backends/choose.h"
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
+#include "daemon/groups/history.h"
 #include "daemon/groups/memory.h"
+#include "daemon/health/health.h"
 #include "daemon/log.h"
 #include "proto/codec.h"
 
@@ -78,6 +80,9 @@ void mc_epoch_end(struct mc_epoch *epoch, uint32_t status, uint32_t fault_rank, 
 	epoch->ended_ms = mc_now_ms();
 	/* ops in flight first: they wait for nothing else */
 	mc_memory_abort(epoch, status, fault_rank, reporter);
+	mc_health_count_waits(epoch);
+	mc_history_end(epoch, status, fault_rank, epoch->detail, epoch->ended_ms);
+	groups->daemon->counters.epochs_ended[status % MC_COUNTED_STATUSES]++;
 	if (status == MC_STATUS_JOIN_TIMEOUT || status == MC_STATUS_PROBE_FAILED)
 		mc_verdict_keep(&groups->verdicts, epoch, status, epoch->detail, epoch->ended_ms);
 	mc_epoch_set_state(epoch, MC_GROUP_FAILED, log_level_of(status), "%s: %s",

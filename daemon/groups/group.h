@@ -27,6 +27,7 @@
 
 struct mc_daemon;
 struct mc_health_log;
+struct mc_history;
 
 struct mc_member {
 	uint64_t id;
@@ -46,6 +47,13 @@ struct mc_member {
 	UT_hash_handle hh;                       /* by id */
 };
 
+/* What is remembered of the member that was dropped last: often the one whose end is to blame. */
+struct mc_dropped {
+	uint32_t rank, pid, uid; /* pid 0: none was dropped */
+	char label[MC_LIMIT_LABEL_BYTES + 1];
+	char device_uuid[MC_LIMIT_UUID_BYTES + 1];
+};
+
 struct mc_epoch {
 	struct mc_group *group;
 	uint64_t number; /* 0 until armed */
@@ -55,6 +63,7 @@ struct mc_epoch {
 	struct mc_vector sentinel;
 	struct mc_member *member[MC_MAX_WORLD_SIZE];
 	uint32_t n_members;
+	struct mc_dropped dropped;
 	uint32_t n_votes;
 	struct mc_arm *arm;
 	struct mc_arm_result memory;
@@ -99,6 +108,7 @@ struct mc_groups {
 	uint64_t next_member_id;
 	uint64_t highest_epoch; /* given to any group */
 	struct mc_verdicts verdicts;
+	struct mc_history *history;
 	uint64_t arena_bytes; /* of all epochs that somebody maps */
 	uint32_t n_ready;
 	uv_timer_t tick; /* health; runs only while an epoch is ready */

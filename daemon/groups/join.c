@@ -51,7 +51,7 @@ static void refuse(const struct joining *joining, uint32_t status, const char *f
 static bool well_formed(struct joining *joining)
 {
 	const Moecomm__Wire__Join *wire = joining->wire;
-	const struct mc_daemon *daemon = joining->groups->daemon;
+	struct mc_daemon *daemon = joining->groups->daemon;
 	const char *reason = "";
 	char detail[512];
 	int r;
@@ -63,6 +63,7 @@ static bool well_formed(struct joining *joining)
 		REFUSE(joining, MC_STATUS_INVALID,
 			"a group's name is 1 to %u bytes of letters, digits and . _ : -",
 			MC_LIMIT_NAME_BYTES);
+	daemon->counters.fallbacks[MC_FALLBACK_OVERRIDE] += wire->spec->path == MC_WIRE_PATH_NCCL;
 	r = mc_spec_from_wire(wire->spec, daemon->backend->number, &joining->spec, &joining->layout,
 		detail, sizeof(detail));
 	if (r)

@@ -13,6 +13,7 @@
 #include <utlist.h>
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
+#include "daemon/groups/history.h"
 #include "daemon/health/health.h"
 #include "daemon/log.h"
 
@@ -88,6 +89,9 @@ static void finish(struct mc_epoch *epoch)
 	uv_timer_stop(&epoch->timer);
 	epoch->status = MC_STATUS_LEFT;
 	epoch->ended_ms = mc_now_ms();
+	mc_health_count_waits(epoch);
+	mc_history_end(epoch, MC_STATUS_LEFT, MC_NO_RANK, "all ranks have left", epoch->ended_ms);
+	epoch->group->groups->daemon->counters.epochs_ended[MC_STATUS_LEFT]++;
 	mc_epoch_set_state(epoch, MC_GROUP_GONE, LOG_INFO, "all ranks have left");
 	mc_epoch_collect(epoch);
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "daemon/daemon.h"
 #include "daemon/groups/group.h"
 #include "daemon/health/health.h"
 #include "daemon/log.h"
@@ -98,6 +99,7 @@ static void veto(struct mc_member *member, const Moecomm__Wire__Vote *vote)
 			failure->detail && *failure->detail ? ": " : "",
 			failure->detail ? failure->detail : "");
 	}
+	epoch->group->groups->daemon->counters.fallbacks[MC_FALLBACK_PROBE_FAILED]++;
 	mc_epoch_end(epoch, MC_STATUS_PROBE_FAILED, vote->failures[0]->peer, member->rank,
 		"group %s: the join probe failed: %s", epoch->group->name, text);
 }

@@ -12,6 +12,7 @@
 #include <utlist.h>
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
+#include "daemon/groups/history.h"
 #include "daemon/groups/memory.h"
 #include "daemon/health/health.h"
 #include "daemon/log.h"
@@ -37,8 +38,12 @@ struct mc_groups *mc_groups_new(struct mc_daemon *daemon)
 {
 	struct mc_groups *groups = calloc(1, sizeof(*groups));
 
-	if (!groups)
+	if (groups)
+		groups->history = mc_history_new();
+	if (!groups || !groups->history) {
+		free(groups);
 		return NULL;
+	}
 	groups->daemon = daemon;
 	groups->next_member_id = 1;
 	uv_timer_init(daemon->loop, &groups->tick);
@@ -92,6 +97,7 @@ struct mc_groups *mc_groups_free(struct mc_groups *groups)
 	if (!groups)
 		return NULL;
 	mc_verdicts_clear(&groups->verdicts);
+	mc_history_free(groups->history);
 	free(groups);
 	return NULL;
 }
@@ -250,6 +256,10 @@ void mc_member_drop(struct mc_member *member)
 {
 	struct mc_epoch *epoch = member->epoch;
 
+	epoch->dropped =
+		(struct mc_dropped){.rank = member->rank, .pid = member->pid, .uid = member->uid};
+	memcpy(epoch->dropped.label, member->label, sizeof(member->label));
+	memcpy(epoch->dropped.device_uuid, member->device_uuid, sizeof(member->device_uuid));
 	mc_member_move(member, NULL);
 	HASH_DEL(epoch->group->groups->by_id, member);
 	epoch->member[member->rank] = NULL;
@@ -304,7 +314,9 @@ void mc_epoch_set_state(
 	va_end(args);
 	groups->n_ready -= epoch->state == MC_GROUP_READY;
 	groups->n_ready += state == MC_GROUP_READY;
+	groups->daemon->counters.epochs_ready += state == MC_GROUP_READY;
 	epoch->state = state;
+	mc_history_note(epoch, cause, mc_now_ms());
 	if (epoch == mc_group_newest(group)) {
 		snprintf(group->cause, sizeof(group->cause), "%.*s", (int)sizeof(group->cause) - 1,
 			cause);

@@ -4,17 +4,22 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
 #include "daemon/log.h"
+#include "proto/limits.h"
 
 struct mc_health_log {
 	struct mc_progress seen[MC_MAX_WORLD_SIZE][MC_MAX_CHANNELS];
 	uint64_t changed_ms[MC_MAX_WORLD_SIZE][MC_MAX_CHANNELS];
+	uint64_t looked_ms; /* 0: never */
 	bool is_logged[MC_MAX_WORLD_SIZE];
+	struct mc_wait_counts counted[MC_MAX_WORLD_SIZE][MC_WAIT_OPS];
 };
 
 struct mc_health_log *mc_health_new(void)
@@ -55,17 +60,37 @@ static bool is_in_op(const struct mc_progress *progress)
 	return progress->call && !progress->left;
 }
 
-/* Whether somebody has entered a later call on some channel, which the rank has to serve first. */
-static bool is_awaited(
-	const struct mc_health_view *view, uint32_t rank, uint32_t world_size, uint32_t n_channels)
+/* Call numbers wrap: only their distance tells which is later. */
+static int32_t calls_ahead(uint32_t call, uint32_t of)
 {
-	for (uint32_t c = 0; c < n_channels; c++)
-		for (uint32_t r = 0; r < world_size; r++)
-			if (r != rank && is_in_op(&view->rank[r].progress[c]) &&
-				(int32_t)(view->rank[r].progress[c].call -
-					  view->rank[rank].progress[c].call) > 0)
-				return true;
-	return false;
+	return (int32_t)(call - of);
+}
+
+/*
+ * Fills in how far the rank is behind on each channel, and how long somebody has been in a later
+ * call, which the rank has to serve first.
+ */
+static void measure_lag(
+	struct mc_health_view *view, uint32_t rank, uint32_t world_size, uint32_t n_channels)
+{
+	struct mc_rank_view *mine = &view->rank[rank];
+
+	mine->awaited_ms = 0;
+	for (uint32_t c = 0; c < n_channels; c++) {
+		mine->lag[c] = 0;
+		for (uint32_t r = 0; r < world_size; r++) {
+			const struct mc_rank_view *other = &view->rank[r];
+			int32_t lag = calls_ahead(other->progress[c].call, mine->progress[c].call);
+			uint64_t since_ms = other->age_ms[c] ? other->age_ms[c] : 1;
+
+			if (lag <= 0)
+				continue;
+			if ((uint32_t)lag > mine->lag[c])
+				mine->lag[c] = (uint32_t)lag;
+			if (is_in_op(&other->progress[c]) && since_ms > mine->awaited_ms)
+				mine->awaited_ms = since_ms;
+		}
+	}
 }
 
 static uint64_t youngest_ms(const struct mc_rank_view *rank, uint32_t n_channels)
@@ -86,40 +111,55 @@ static bool any_in_op(const struct mc_rank_view *rank, uint32_t n_channels)
 	return false;
 }
 
+static bool any_lag(const struct mc_rank_view *rank, uint32_t n_channels)
+{
+	for (uint32_t c = 0; c < n_channels; c++)
+		if (rank->lag[c])
+			return true;
+	return false;
+}
+
 void mc_health_judge(struct mc_health_view *view, uint32_t world_size, uint32_t n_channels,
 	uint32_t stall_ms, const uint8_t *is_stopped)
 {
-	bool any_laggard = false, any_stuck = false;
+	bool any_laggard = false, lags = false;
 	bool is_stuck[MC_MAX_WORLD_SIZE] = {false};
 
 	for (uint32_t r = 0; r < world_size; r++) {
+		measure_lag(view, r, world_size, n_channels);
+		lags |= any_lag(&view->rank[r], n_channels);
+	}
+	for (uint32_t r = 0; r < world_size; r++) {
 		struct mc_rank_view *rank = &view->rank[r];
 		bool old = youngest_ms(rank, n_channels) >= stall_ms;
-		bool awaited = is_awaited(view, r, world_size, n_channels);
+		bool in_op = any_in_op(rank, n_channels);
 
+		rank->is_stopped = is_stopped[r];
 		if (rank->fault.status)
 			rank->health = MC_HEALTH_FAILED;
-		else if (awaited && old)
+		else if (old && rank->awaited_ms >= stall_ms)
 			rank->health = MC_HEALTH_STALLED;
-		else if (any_in_op(rank, n_channels) && old)
+		else if (old && in_op)
 			is_stuck[r] = true;
-		else if (any_in_op(rank, n_channels) || awaited)
+		else if (in_op || rank->awaited_ms)
 			rank->health = MC_HEALTH_PROGRESSING;
 		else
 			rank->health = MC_HEALTH_IDLE;
 		any_laggard |=
 			rank->health == MC_HEALTH_STALLED || rank->health == MC_HEALTH_FAILED;
-		any_stuck |= is_stuck[r];
 	}
-	if (any_stuck && !any_laggard)
-		/* all in the same call: a process that does not run is the one the others wait for
-		 */
-		for (uint32_t r = 0; r < world_size; r++)
-			if (is_stuck[r] && is_stopped[r]) {
-				view->rank[r].health = MC_HEALTH_STALLED;
-				is_stuck[r] = false;
-				any_laggard = true;
-			}
+	for (uint32_t r = 0; r < world_size && !any_laggard; r++)
+		if (is_stuck[r] && view->leaves_unposted && !lags) {
+			view->rank[r].health = MC_HEALTH_IDLE;
+			is_stuck[r] = false;
+		}
+	/* all in the same call: a process that does not run is the one the others wait for */
+	for (uint32_t r = 0; r < world_size; r++)
+		if (is_stuck[r] && is_stopped[r]) {
+			view->rank[r].health = MC_HEALTH_STALLED;
+			is_stuck[r] = false;
+			any_laggard = true;
+		}
 	for (uint32_t r = 0; r < world_size; r++)
 		if (is_stuck[r])
 			/* nobody to blame: then everybody is */
@@ -162,25 +202,103 @@ static bool process_is_stopped(uint32_t pid)
 	return state && state[1] == ' ' && strchr("TtZX", state[2]) && state[2];
 }
 
+/*
+ * When a record that is new to us was written. Its writer says so to the millisecond, but can say
+ * anything: it is believed within the time since we looked last.
+ */
+static uint64_t written_ms(const struct mc_health_log *health, uint64_t now_ms, uint32_t unix_ms,
+	const struct mc_progress *progress)
+{
+	uint32_t ago_ms = unix_ms - progress->time_ms;
+	uint64_t most_ms = health->looked_ms ? now_ms - health->looked_ms : 0;
+
+	if (!progress->call || (int32_t)ago_ms < 0)
+		return now_ms;
+	return now_ms - (ago_ms < most_ms ? ago_ms : most_ms);
+}
+
+/* What a member wrote, made fit for replies, logs and indexing. */
+static void check_fault(struct mc_fault *fault, uint32_t world_size)
+{
+	if (fault->status > UINT8_MAX)
+		fault->status = MC_FAULT_NONE; /* no status: not believed */
+	if (fault->peer >= world_size)
+		fault->peer = UINT32_MAX;
+	if (fault->channel >= MC_MAX_CHANNELS)
+		fault->channel = 0;
+	if (fault->op > UINT8_MAX)
+		fault->op = MC_OP_NONE;
+}
+
 static void read_board(struct mc_epoch *epoch, uint64_t now_ms, struct mc_health_view *view)
 {
 	struct mc_health_log *health = epoch->health;
 	struct mc_board_rank copy;
+	struct timespec now;
+	uint32_t unix_ms;
 
+	clock_gettime(CLOCK_REALTIME, &now);
+	unix_ms = (uint32_t)((uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u);
 	for (uint32_t r = 0; r < epoch->spec.world_size; r++) {
-		copy_words(&copy, &epoch->board->rank[r], sizeof(copy));
-		memcpy(view->rank[r].progress, copy.progress, sizeof(copy.progress));
-		memcpy(view->rank[r].wait_ns, copy.wait_ns, sizeof(copy.wait_ns));
-		view->rank[r].fault = copy.fault;
+		struct mc_rank_view *rank = &view->rank[r];
+
+		copy_words(&copy, &epoch->board->rank[r], offsetof(struct mc_board_rank, waits));
+		memcpy(rank->progress, copy.progress, sizeof(copy.progress));
+		memcpy(rank->wait_ns, copy.wait_ns, sizeof(copy.wait_ns));
+		memcpy(rank->pushed_bytes, copy.pushed_bytes, sizeof(copy.pushed_bytes));
+		rank->fault = copy.fault;
+		check_fault(&rank->fault, epoch->spec.world_size);
 		for (uint32_t c = 0; c < MC_MAX_CHANNELS; c++) {
+			rank->progress[c].left = rank->progress[c].left != 0;
 			if (!health->changed_ms[r][c] ||
 				memcmp(&health->seen[r][c], &copy.progress[c],
 					sizeof(copy.progress[c]))) {
+				health->changed_ms[r][c] =
+					written_ms(health, now_ms, unix_ms, &copy.progress[c]);
 				health->seen[r][c] = copy.progress[c];
-				health->changed_ms[r][c] = now_ms;
 			}
-			view->rank[r].age_ms[c] = now_ms - health->changed_ms[r][c];
+			rank->age_ms[c] = now_ms - health->changed_ms[r][c];
 		}
+	}
+	health->looked_ms = now_ms;
+}
+
+/* What one member's counters add. A hostile one can only add what its own counts make plausible. */
+static void add_waits(struct mc_wait_totals *totals, struct mc_wait_counts *seen,
+	const struct mc_wait_counts *now)
+{
+	uint64_t most_ns = 0, sum_ns = now->sum_ns - seen->sum_ns;
+
+	for (uint32_t i = 0; i < MC_WAIT_BUCKETS; i++) {
+		uint32_t n = now->bucket[i] - seen->bucket[i];
+		uint64_t bound_ns = i < MC_WAIT_BUCKETS - 1u
+					    ? (uint64_t)MC_WAIT_BUCKET_NS << 2u * i
+					    : (uint64_t)MC_LIMIT_TIMEOUT_MS * 1000000u;
+
+		if (n > INT32_MAX) /* it went backwards */
+			n = 0;
+		totals->bucket[i] += n;
+		if (__builtin_mul_overflow(n, bound_ns, &bound_ns) ||
+			__builtin_add_overflow(most_ns, bound_ns, &most_ns))
+			most_ns = UINT64_MAX;
+	}
+	if (sum_ns <= most_ns)
+		totals->sum_ns += sum_ns;
+	*seen = *now;
+}
+
+void mc_health_count_waits(struct mc_epoch *epoch)
+{
+	struct mc_health_log *health = epoch->health;
+	struct mc_counters *counters = &epoch->group->groups->daemon->counters;
+	struct mc_wait_counts now[MC_WAIT_OPS];
+
+	if (!epoch->board || !health || epoch->spec.backend != MC_WIRE_BACKEND_HOST)
+		return;
+	for (uint32_t r = 0; r < epoch->spec.world_size; r++) {
+		copy_words(now, epoch->board->rank[r].waits, sizeof(now));
+		for (uint32_t op = 0; op < MC_WAIT_OPS; op++)
+			add_waits(&counters->waits[op], &health->counted[r][op], &now[op]);
 	}
 }
 
@@ -191,11 +309,11 @@ void mc_health_look(struct mc_epoch *epoch, uint64_t now_ms, struct mc_health_vi
 	uint32_t stall_ms = epoch->group->groups->daemon->config.stall_ms;
 
 	memset(ret_view, 0, sizeof(*ret_view));
+	ret_view->leaves_unposted = epoch->spec.backend != MC_WIRE_BACKEND_HOST;
 	if (epoch->board && epoch->health) {
 		read_board(epoch, now_ms, ret_view);
 		for (uint32_t r = 0; r < world_size; r++)
 			if (epoch->member[r] &&
-				any_in_op(&ret_view->rank[r], epoch->spec.n_channels) &&
 				youngest_ms(&ret_view->rank[r], epoch->spec.n_channels) >= stall_ms)
 				is_stopped[r] = process_is_stopped(epoch->member[r]->pid);
 		mc_health_judge(ret_view, world_size, epoch->spec.n_channels, stall_ms, is_stopped);
@@ -208,6 +326,18 @@ void mc_health_look(struct mc_epoch *epoch, uint64_t now_ms, struct mc_health_vi
 		ret_view->health = worse(ret_view->health, ret_view->rank[r].health);
 }
 
+/* The channel on which the rank is furthest behind, else the one that moved last. */
+static uint32_t worst_channel(const struct mc_rank_view *rank, uint32_t n_channels)
+{
+	uint32_t worst = 0;
+
+	for (uint32_t c = 1; c < n_channels; c++)
+		if (rank->lag[c] > rank->lag[worst] ||
+			(rank->lag[c] == rank->lag[worst] && rank->age_ms[c] < rank->age_ms[worst]))
+			worst = c;
+	return worst;
+}
+
 void mc_health_watch(struct mc_epoch *epoch)
 {
 	struct mc_health_view view;
@@ -215,20 +345,25 @@ void mc_health_watch(struct mc_epoch *epoch)
 	struct mc_health_log *health = epoch->health;
 
 	mc_health_look(epoch, mc_now_ms(), &view);
+	mc_health_count_waits(epoch);
 	for (uint32_t r = 0; health && r < epoch->spec.world_size; r++) {
-		bool stalled = view.rank[r].health == MC_HEALTH_STALLED;
+		const struct mc_rank_view *rank = &view.rank[r];
+		bool stalled = rank->health == MC_HEALTH_STALLED;
+		uint32_t c = worst_channel(rank, epoch->spec.n_channels);
 
 		if (stalled == health->is_logged[r])
 			continue;
 		health->is_logged[r] = stalled;
+		epoch->group->groups->daemon->counters.stalls += stalled;
 		if (stalled)
 			mc_log_about(LOG_WARNING, &about,
 				"rank %u (pid %u) of group %s is stalled: others wait, and it has "
-				"not moved "
-				"for %" PRIu64 " ms since call %u",
+				"not moved for %" PRIu64
+				" ms since call %u on channel %u; the group is at call %u%s",
 				r, epoch->member[r] ? epoch->member[r]->pid : 0, epoch->group->name,
-				youngest_ms(&view.rank[r], epoch->spec.n_channels),
-				view.rank[r].progress[0].call);
+				youngest_ms(rank, epoch->spec.n_channels), rank->progress[c].call,
+				c, rank->progress[c].call + rank->lag[c],
+				rank->is_stopped ? "; its process is stopped" : "");
 		else
 			mc_log_about(LOG_INFO, &about, "rank %u of group %s moves again", r,
 				epoch->group->name);

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Health from progress. The board of a ready epoch is read once into a local copy (members write to
- * it), compared with what was seen before, and each rank judged: who is in an op, who has not
- * moved, and who is the one that others wait for.
+ * it), compared with what was seen before, and each rank judged:
+ *
+ *   idle         in no op, and nobody waits for it
+ *   progressing  in an op, or awaited, and it has moved within the threshold
+ *   stalled      others have waited for it for the threshold, and it has not moved as long
+ *   waiting      in an op for the threshold, because of a rank that is stalled or failed
+ *   failed       its op ended with a fault, or it is the one whose end ended the epoch
+ *
+ * Channels count together: a rank that moves on any of them moves.
  */
 #ifndef MC_DAEMON_HEALTH_HEALTH_H
 #define MC_DAEMON_HEALTH_HEALTH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "kernels/lamport.h"
 #include "proto/status.h"
@@ -18,12 +26,22 @@ struct mc_rank_view {
 	struct mc_progress progress[MC_MAX_CHANNELS];
 	uint64_t age_ms[MC_MAX_CHANNELS]; /* since the daemon saw it change */
 	uint64_t wait_ns[MC_MAX_CHANNELS];
-	struct mc_fault fault;
+	uint64_t pushed_bytes[MC_MAX_CHANNELS];
+	uint32_t lag[MC_MAX_CHANNELS]; /* calls behind the first of the group */
+	uint64_t awaited_ms; /* how long others have waited for it to enter their call; 0: none does
+			      */
+	bool is_stopped;     /* the operating system says that its process does not run */
+	struct mc_fault fault; /* checked: every number is in its range */
 	enum mc_health health;
 };
 
 struct mc_health_view {
 	struct mc_rank_view rank[MC_MAX_WORLD_SIZE];
+	/*
+	 * The backend posts that ranks enter calls, but not that they leave them (cuda): when all
+	 * ranks stand in the same call and none moves, they have nothing to do.
+	 */
+	bool leaves_unposted;
 	enum mc_health health; /* of the group: its worst rank's */
 };
 
@@ -32,7 +50,9 @@ struct mc_health_log *mc_health_free(struct mc_health_log *health);
 
 /* Looks at the board now. An epoch without a board leaves everything unknown, or failed. */
 void mc_health_look(struct mc_epoch *epoch, uint64_t now_ms, struct mc_health_view *ret_view);
-/* Looks and logs a rank that has begun or ceased to stall. */
+/* Adds what ops have waited since it was last asked to the daemon's counters. */
+void mc_health_count_waits(struct mc_epoch *epoch);
+/* Looks, counts waits, and logs a rank that has begun or ceased to stall. */
 void mc_health_watch(struct mc_epoch *epoch);
 
 /* Call number that the rank entered last on a channel, low 32 bits. */

@@ -121,10 +121,17 @@ int mc_ring_leave(struct mc_ring *ring)
 {
 	struct mc_board_rank *mine = &ring->host->board->rank[ring->host->rank];
 	uint32_t n = __atomic_load_n(&mine->progress[ring->channel].n_vectors, __ATOMIC_RELAXED);
+	struct mc_wait_counts *waits = &mine->waits[ring->op % MC_WAIT_OPS];
 
-	if (ring->waited_ns != 0)
+	/* atomic: each channel has one writer at a time; op kinds are shared by channels */
+	if (ring->waited_ns != 0) {
 		__atomic_fetch_add(
 			&mine->wait_ns[ring->channel], ring->waited_ns, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&waits->sum_ns, ring->waited_ns, __ATOMIC_RELAXED);
+	}
+	__atomic_fetch_add(&waits->bucket[mc_wait_bucket(ring->waited_ns)], 1u, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&mine->pushed_bytes[ring->channel], (uint64_t)n * MC_VECTOR_BYTES,
+		__ATOMIC_RELAXED);
 	post(ring, n, true);
 	ring->host->control->channel[ring->channel].call = ring->call + 1u;
 	return MC_FAULT_NONE;
