@@ -22,7 +22,9 @@ struct building {
 	struct mc_daemon *daemon;
 	struct mc_scratch scratch;
 	Moecomm__Wire__Status status;
-	size_t n_bytes; /* encoded, so far */
+	size_t n_bytes;     /* encoded, so far */
+	size_t n_allocated; /* about what the reader will allocate */
+	struct mc_health_view view; /* of the group at hand */
 	uint64_t now_ms;
 	bool with_ranks;
 	bool out_of_memory;
@@ -33,6 +35,7 @@ static void *alloc(struct building *building, size_t n_bytes)
 	void *at = mc_scratch_alloc(&building->scratch, n_bytes);
 
 	building->out_of_memory |= !at;
+	building->n_allocated += n_bytes;
 	return at;
 }
 
@@ -41,7 +44,9 @@ static bool fits(struct building *building, const ProtobufCMessage *part)
 {
 	size_t n = protobuf_c_message_get_packed_size(part) + 8;
 
-	if (building->n_bytes + n + REPLY_SLACK_BYTES > MC_LIMIT_REPLY_BYTES) {
+	/* many ranks without much to tell are short when encoded, but not when decoded */
+	if (building->n_bytes + n + REPLY_SLACK_BYTES > MC_LIMIT_REPLY_BYTES ||
+		building->n_allocated > MC_LIMIT_DECODE_REPLY_BYTES / 2) {
 		building->status.has_truncated = 1;
 		building->status.truncated = 1;
 		return false;
@@ -207,10 +212,10 @@ static Moecomm__Wire__GroupStatus *group_to_wire(
 {
 	Moecomm__Wire__GroupStatus *wire = alloc(building, sizeof(*wire));
 	Moecomm__Wire__GroupSpec *spec = alloc(building, sizeof(*spec));
-	struct mc_health_view *view = alloc(building, sizeof(*view));
+	struct mc_health_view *view = &building->view;
 	struct mc_epoch *epoch = mc_group_newest(group);
 
-	if (!wire || !spec || !view)
+	if (!wire || !spec)
 		return NULL;
 	moecomm__wire__group_status__init(wire);
 	wire->name = (char *)group->name;
