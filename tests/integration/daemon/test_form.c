@@ -2,49 +2,10 @@
 /* Groups that form: interleavings, memory that is what it should be, leaving and coming back. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
-#include <cmocka.h>
+#include "integration/daemon/harness.h"
 #include "kernels/lamport.h"
-#include "support/daemon_process.h"
-#include "support/fd_count.h"
-#include "support/wire_client.h"
-
-#define SOON_MS 5000
-
-static struct mc_test_daemon daemon_;
-
-static int set_up(void **state)
-{
-	(void)state;
-	mc_test_daemon_start(&daemon_, NULL);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	mc_test_daemon_finish(&daemon_);
-	return 0;
-}
-
-static void open_clients(struct mc_wire_client *clients, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		mc_wire_client_open(&clients[i], daemon_.socket, "test");
-}
-
-static void close_clients(struct mc_wire_client *clients, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		mc_wire_client_close(&clients[i]);
-}
 
 static void forms_at_every_size(void **state)
 {
@@ -54,15 +15,15 @@ static void forms_at_every_size(void **state)
 	size_t n_fds;
 
 	(void)state;
-	open_clients(clients, 1);
+	harness_open(clients, 1);
 	mc_wire_group_state(&clients[0], "none");
-	close_clients(clients, 1);
+	harness_close(clients, 1);
 	mc_test_sleep_ms(50);
-	n_fds = mc_test_count_fds(daemon_.pid);
+	n_fds = mc_test_count_fds(harness_daemon.pid);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct mc_wire_join join = {.group = "ep0", .world_size = sizes[i]};
 
-		open_clients(clients, sizes[i]);
+		harness_open(clients, sizes[i]);
 		mc_wire_form(clients, layouts, &join);
 		assert_int_equal(mc_wire_group_state(&clients[0], "ep0"), MC_GROUP_READY);
 		for (uint32_t r = 0; r < sizes[i]; r++) {
@@ -71,17 +32,9 @@ static void forms_at_every_size(void **state)
 			mc_wire_expect_done(&clients[r], MC_STATUS_OK, NULL, SOON_MS);
 		}
 		assert_int_equal(mc_wire_group_state(&clients[0], "ep0"), 0);
-		close_clients(clients, sizes[i]);
-		mc_test_wait_fds(daemon_.pid, n_fds, SOON_MS);
+		harness_close(clients, sizes[i]);
+		mc_test_wait_fds(harness_daemon.pid, n_fds, SOON_MS);
 	}
-}
-
-static const uint8_t *map(int fd, size_t n_bytes)
-{
-	void *at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-	assert_true(at != MAP_FAILED);
-	return at;
 }
 
 static void check_sealed(int fd, uint64_t n_bytes)
@@ -115,7 +68,7 @@ static void memory_is_armed_and_sealed(void **state)
 	const uint8_t *arena;
 
 	(void)state;
-	open_clients(clients, 3);
+	harness_open(clients, 3);
 	mc_wire_form(clients, layouts, &join);
 	for (uint32_t r = 0; r < 3; r++) {
 		/* everybody has the same sentinel and epoch, and an id and token of his own */
@@ -129,7 +82,7 @@ static void memory_is_armed_and_sealed(void **state)
 		check_sealed(layouts[r].control_fd, MC_CONTROL_BYTES);
 		for (uint32_t peer = 0; peer < 3; peer++)
 			check_sealed(layouts[r].arena_fd[peer], layouts[r].arena_bytes);
-		control = (const struct mc_control *)map(layouts[r].control_fd, MC_CONTROL_BYTES);
+		control = harness_map(layouts[r].control_fd, MC_CONTROL_BYTES);
 		assert_int_equal(control->rank, r);
 		assert_int_equal(control->world_size, 3);
 		assert_int_equal(control->epoch, layouts[r].epoch);
@@ -138,14 +91,14 @@ static void memory_is_armed_and_sealed(void **state)
 		assert_true(control->canary_tail == MC_CANARY_TAIL);
 		assert_int_equal(control->channel[1].call, 1);
 		munmap((void *)control, MC_CONTROL_BYTES);
-		arena = map(layouts[r].arena_fd[r], layouts[r].arena_bytes);
+		arena = harness_map(layouts[r].arena_fd[r], layouts[r].arena_bytes);
 		for (uint64_t at = 0; at < layouts[r].arena_bytes; at += 16)
 			if (memcmp(arena + at, layouts[r].sentinel, 16))
 				fail_msg("arena of rank %u is not empty at %llu", r,
 					(unsigned long long)at);
 		munmap((void *)arena, layouts[r].arena_bytes);
 	}
-	board = (const struct mc_board *)map(layouts[0].board_fd, MC_BOARD_BYTES);
+	board = harness_map(layouts[0].board_fd, MC_BOARD_BYTES);
 	assert_int_equal(board->magic, MC_BOARD_MAGIC);
 	assert_int_equal(board->world_size, 3);
 	assert_int_equal(board->epoch, layouts[0].epoch);
@@ -156,7 +109,7 @@ static void memory_is_armed_and_sealed(void **state)
 	munmap((void *)board, MC_BOARD_BYTES);
 	for (uint32_t r = 0; r < 3; r++)
 		mc_wire_layout_clear(&layouts[r]);
-	close_clients(clients, 3);
+	harness_close(clients, 3);
 }
 
 /* Four clients, two groups of two: all 24 orders of joining, each ends with both groups ready. */
@@ -168,7 +121,7 @@ static void two_groups_form_in_any_order(void **state)
 		struct mc_wire_layout layouts[4];
 		unsigned left[4] = {0, 1, 2, 3}, n_left = 4, rest = order;
 
-		open_clients(clients, 4);
+		harness_open(clients, 4);
 		while (n_left) {
 			unsigned i = rest % n_left, who = left[i];
 			struct mc_wire_join join = {
@@ -199,7 +152,7 @@ static void two_groups_form_in_any_order(void **state)
 			mc_wire_expect_done(&clients[i], MC_STATUS_OK, NULL, SOON_MS);
 			mc_wire_layout_clear(&layouts[i]);
 		}
-		close_clients(clients, 4);
+		harness_close(clients, 4);
 	}
 }
 
@@ -211,7 +164,7 @@ static void rejoining_makes_the_next_epoch(void **state)
 	struct stat a, b;
 
 	(void)state;
-	open_clients(clients, 2);
+	harness_open(clients, 2);
 	mc_wire_form(clients, first, &join);
 	mc_wire_form(clients, second, &join);
 	assert_int_equal(second[0].epoch, first[0].epoch + 1);
@@ -223,16 +176,16 @@ static void rejoining_makes_the_next_epoch(void **state)
 		mc_wire_layout_clear(&first[r]);
 		mc_wire_layout_clear(&second[r]);
 	}
-	close_clients(clients, 2);
+	harness_close(clients, 2);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(forms_at_every_size, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(memory_is_armed_and_sealed, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(two_groups_form_in_any_order, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(rejoining_makes_the_next_epoch, set_up, tear_down),
+		HARNESS_TEST(forms_at_every_size),
+		HARNESS_TEST(memory_is_armed_and_sealed),
+		HARNESS_TEST(two_groups_form_in_any_order),
+		HARNESS_TEST(rejoining_makes_the_next_epoch),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
