@@ -27,6 +27,10 @@ const struct mc_setting mc_settings[] = {
 	{"daemon", "backend", MC_SETTING_CHOICE, AT(backend), "auto", 0, 0, "auto|host|cuda",
 		backend_values, false,
 		"Where arenas live: cuda, host, or auto (cuda where a GPU and its driver answer)."},
+	{"daemon", "arm_helper", MC_SETTING_PATH, AT(arm_helper), "", 0, 0, NULL, NULL, false,
+		"Path of moecomm-arm, which makes the memory on GPUs. Empty: beside the daemon, or "
+		"in "
+		"libexec."},
 	{"daemon", "log_level", MC_SETTING_CHOICE, AT(log_level), "info", 0, 0,
 		"error|warning|info|debug", level_values, true,
 		"Least important lines that are logged."},

@@ -99,6 +99,11 @@ static void check_ready(struct mc_daemon *daemon)
 		mc_log(LOG_INFO, "serving at %s with backend %s", daemon->config.socket,
 			daemon->backend->name);
 		mc_service_ready(&daemon->service);
+		/* settled for this run: looking on would only wake an idle daemon */
+		if (daemon->backend == &mc_daemon_backend_host && daemon->cuda_started) {
+			daemon->cuda_started = false;
+			mc_cuda_stop();
+		}
 	} else if (was) {
 		mc_log(LOG_INFO, "ready again: backend %s can serve", daemon->backend->name);
 	}
@@ -197,7 +202,9 @@ int mc_daemon_init(struct mc_daemon *daemon, uv_loop_t *loop, const struct mc_co
 
 int mc_daemon_serve(struct mc_daemon *daemon, char *ret_error, size_t n_error)
 {
-	struct mc_cuda_options cuda = {.changed = on_cuda_changed, .data = daemon};
+	struct mc_cuda_options cuda = {.helper_path = daemon->config.arm_helper,
+		.changed = on_cuda_changed,
+		.data = daemon};
 	int r;
 
 	raise_fd_limit();

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <utlist.h>
+#include "daemon/backends/cuda/cuda.h"
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
@@ -287,6 +288,69 @@ static void add_clients(struct building *building)
 	}
 }
 
+static uint64_t member_bytes(const struct mc_epoch *epoch)
+{
+	return epoch->has_memory ? epoch->memory.arena_bytes
+				 : epoch->charged_bytes / epoch->spec.world_size;
+}
+
+/* What is armed on one GPU, and for whom; pids may be NULL. Returns the number of holders. */
+static size_t count_on_gpu(
+	const struct mc_groups *groups, const char *uuid, uint64_t *ret_bytes, uint32_t *pids)
+{
+	const struct mc_group *group;
+	const struct mc_epoch *epoch;
+	size_t n = 0;
+
+	*ret_bytes = 0;
+	for (group = groups->by_name; group; group = group->hh.next) {
+		DL_FOREACH (group->epochs, epoch) {
+			if (!epoch->charged_bytes || epoch->spec.backend != MC_WIRE_BACKEND_CUDA)
+				continue;
+			for (uint32_t r = 0; r < epoch->spec.world_size; r++) {
+				if (!epoch->member[r] ||
+					strcmp(epoch->member[r]->device_uuid, uuid))
+					continue;
+				*ret_bytes += member_bytes(epoch);
+				if (pids)
+					pids[n] = epoch->member[r]->pid;
+				n++;
+			}
+		}
+	}
+	return n;
+}
+
+static void add_gpus(struct building *building)
+{
+	const struct mc_groups *groups = building->daemon->groups;
+	const struct mc_arm_gpu *gpus;
+	uint32_t n = building->daemon->cuda_started ? mc_cuda_gpus(&gpus) : 0;
+
+	building->status.gpus = alloc(building, (n + 1) * sizeof(*building->status.gpus));
+	if (!building->status.gpus)
+		return;
+	for (uint32_t i = 0; i < n; i++) {
+		Moecomm__Wire__GpuStatus *wire = alloc(building, sizeof(*wire));
+
+		if (!wire)
+			return;
+		moecomm__wire__gpu_status__init(wire);
+		wire->uuid = (char *)gpus[i].uuid;
+		wire->name = (char *)gpus[i].name;
+		wire->has_arena_bytes = 1;
+		wire->n_holder_pid = count_on_gpu(groups, gpus[i].uuid, &wire->arena_bytes, NULL);
+		wire->holder_pid =
+			alloc(building, (wire->n_holder_pid + 1) * sizeof(*wire->holder_pid));
+		if (!wire->holder_pid)
+			return;
+		count_on_gpu(groups, gpus[i].uuid, &wire->arena_bytes, wire->holder_pid);
+		if (!fits(building, &wire->base))
+			return;
+		building->status.gpus[building->status.n_gpus++] = wire;
+	}
+}
+
 static void add_daemon(struct building *building)
 {
 	struct mc_daemon *daemon = building->daemon;
@@ -339,6 +403,7 @@ void mc_handle_status(
 	}
 	if (request->clients)
 		add_clients(&building);
+	add_gpus(&building);
 	add_daemon(&building);
 	if (building.out_of_memory)
 		mc_conn_done(conn, serial, MC_STATUS_NO_MEMORY, "the daemon is out of memory");

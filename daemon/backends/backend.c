@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 #include "daemon/backends/choose.h"
+#include "daemon/backends/cuda/cuda.h"
 #include "daemon/daemon.h"
 
 const struct mc_daemon_backend *mc_backend_choose(uint32_t choice)
@@ -23,6 +24,9 @@ const struct mc_daemon_backend *mc_backend_find(
 		return &mc_daemon_backend_host;
 	if (number == daemon->backend->number)
 		return daemon->backend;
+	/* early joiners of a cuda group wait for each other while the GPUs are looked for */
+	if (number == mc_daemon_backend_cuda.number && daemon->cuda_started && !mc_cuda_known())
+		return &mc_daemon_backend_cuda;
 	*ret_reason =
 		"this daemon serves the host backend only, by its configuration or because no GPU "
 		"answered when it started: start it with --backend cuda, or join with backend host";
