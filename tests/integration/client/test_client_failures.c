@@ -39,7 +39,7 @@ static int teardown(void **state)
 struct board {
 	atomic_int go;
 	atomic_long killed_ms;
-	atomic_int n_failed;
+	atomic_int n_working;
 };
 
 static struct board *board_new(void)
@@ -404,7 +404,7 @@ static int body_daemon_dies(struct rank *rank)
 		EXPECT(check_round(group, rank->rank, rank->world_size, 31, i, -1), MOECOMM_OK);
 		slowest = now_ms() - begin > slowest ? now_ms() - begin : slowest;
 		if (i == 500)
-			atomic_fetch_add(&board->n_failed, 1);
+			atomic_fetch_add(&board->n_working, 1);
 		if (i % 500 == 499) {
 			/* a common decision: what rank 0 sees now is what all act on */
 			int32_t seen = atomic_load(&board->go), all[8];
@@ -447,36 +447,29 @@ static int body_daemon_dies(struct rank *rank)
 	return 0;
 }
 
-struct background {
-	struct board *board;
-	int n_failed;
-};
-
-static void *run_ranks(void *data)
-{
-	struct background *background = data;
-
-	background->n_failed = run_processes("dies", 2, body_daemon_dies, background->board);
-	return NULL;
-}
-
 static void test_daemon_dies(void **state)
 {
-	struct background background = {board_new(), -1};
-	pthread_t thread;
+	struct board *board = board_new();
+	int status;
+	pid_t pid;
 
 	(void)state;
-	pthread_create(&thread, NULL, run_ranks, &background);
+	fflush(NULL);
+	test_socket();
+	pid = fork();
+	if (pid == 0)
+		_exit(run_processes("dies", 2, body_daemon_dies, board));
 	/* both ranks are at work */
-	for (int i = 0; i < 2000 && atomic_load(&background.board->n_failed) < 2; i++)
+	for (int i = 0; i < 2000 && atomic_load(&board->n_working) < 2; i++)
 		usleep(5000);
-	assert_int_equal(atomic_load(&background.board->n_failed), 2);
+	assert_int_equal(atomic_load(&board->n_working), 2);
 	daemon_kill(daemon_pid);
 	usleep(500000);
 	daemon_pid = daemon_start();
-	atomic_store(&background.board->go, 2);
-	pthread_join(thread, NULL);
-	assert_int_equal(background.n_failed, 0);
+	atomic_store(&board->go, 2);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 int main(int argc, char **argv)

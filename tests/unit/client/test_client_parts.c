@@ -37,7 +37,7 @@ static void test_sizes(void **state)
 
 static void test_resolve(void **state)
 {
-	char dir[] = "/tmp/moecomm-xdg-XXXXXX", path[128], sub[128], too_long[200];
+	char dir[] = "/tmp/moecomm-xdg-XXXXXX", path[160], sub[128], too_long[200];
 	struct sockaddr_un address;
 	FILE *file;
 
