@@ -421,3 +421,29 @@ void mc_wire_wait_state(
 		mc_test_sleep_ms(5);
 	}
 }
+
+static uint32_t count_joined(struct mc_wire_client *client, const char *group)
+{
+	struct mc_wire_reply reply;
+	Moecomm__Wire__Status *status = mc_wire_status(client, NULL, false, false, &reply);
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < status->n_groups; i++)
+		if (!strcmp(status->groups[i]->name, group))
+			n = status->groups[i]->n_joined;
+	mc_wire_reply_clear(&reply);
+	return n;
+}
+
+void mc_wire_wait_joined(
+	struct mc_wire_client *client, const char *group, uint32_t n_joined, int timeout_ms)
+{
+	uint64_t deadline = mc_test_now_ms() + (uint64_t)timeout_ms;
+	uint32_t n;
+
+	while ((n = count_joined(client, group)) != n_joined) {
+		if (mc_test_now_ms() >= deadline)
+			fail_msg("group %s has %u members, not %u", group, n, n_joined);
+		mc_test_sleep_ms(5);
+	}
+}

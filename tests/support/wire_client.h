@@ -103,6 +103,9 @@ Moecomm__Wire__Status *mc_wire_status(struct mc_wire_client *client, const char 
 uint32_t mc_wire_group_state(struct mc_wire_client *client, const char *group);
 void mc_wire_wait_state(
 	struct mc_wire_client *client, const char *group, uint32_t state, int timeout_ms);
+/* Waits until a forming group has that many members: connections have no order among each other. */
+void mc_wire_wait_joined(
+	struct mc_wire_client *client, const char *group, uint32_t n_joined, int timeout_ms);
 
 /* Of this boot; static. */
 const char *mc_wire_boot_id(void);

@@ -59,6 +59,7 @@ static void foreign_hosts_and_devices_are_refused(void **state)
 	harness_open(clients, 2);
 	join.device_uuid = "GPU-8a1b";
 	mc_wire_join(&clients[0], &join);
+	mc_wire_wait_joined(&clients[1], "ep0", 1, SOON_MS);
 	join.rank = 1;
 	mc_wire_join(&clients[1], &join);
 	mc_wire_expect_done(&clients[1], MC_STATUS_TOPOLOGY, "same GPU GPU-8a1b", SOON_MS);
@@ -98,9 +99,10 @@ static void a_mismatch_fails_the_join_on_every_rank(void **state)
 
 		harness_open(clients, 3);
 		mc_wire_join(&clients[0], &first);
+		mc_wire_wait_joined(&clients[2], "ep0", 1, SOON_MS);
 		first.rank = 1;
 		mc_wire_join(&clients[1], &first);
-		mc_wire_wait_state(&clients[2], "ep0", MC_GROUP_FORMING, SOON_MS);
+		mc_wire_wait_joined(&clients[2], "ep0", 2, SOON_MS);
 		odd.group = "ep0";
 		odd.rank = 2;
 		mc_wire_join(&clients[2], &odd);
@@ -129,6 +131,7 @@ static void a_taken_rank_or_name_names_its_holder(void **state)
 	harness_open(&other, 1);
 	/* forming */
 	mc_wire_join(&clients[0], &join);
+	mc_wire_wait_joined(&other, "ep0", 1, SOON_MS);
 	mc_wire_join(&other, &join);
 	mc_wire_expect_done(&other, MC_STATUS_IN_USE, holder, SOON_MS);
 	join.job = "serve", join.rank = 1;
@@ -305,8 +308,9 @@ static void who_goes_before_the_group_is_ready(void **state)
 	harness_open(clients, 3);
 	for (join.rank = 0; join.rank < 2; join.rank++)
 		mc_wire_join(&clients[join.rank], &join);
-	mc_wire_wait_state(&clients[2], "ep0", MC_GROUP_FORMING, SOON_MS);
+	mc_wire_wait_joined(&clients[2], "ep0", 2, SOON_MS);
 	mc_wire_client_close(&clients[1]);
+	mc_wire_wait_joined(&clients[2], "ep0", 1, SOON_MS);
 	mc_wire_expect_silence(&clients[0], 100);
 	mc_wire_client_open(&clients[1], harness_daemon.socket, "again");
 	for (join.rank = 1; join.rank < 3; join.rank++)
@@ -334,7 +338,8 @@ static void quotas_are_clear_refusals(void **state)
 	mc_wire_join(&clients[0], &join);
 	join.group = "g1";
 	mc_wire_join(&clients[1], &join);
-	mc_wire_wait_state(&clients[2], "g1", MC_GROUP_FORMING, SOON_MS);
+	mc_wire_wait_joined(&clients[2], "g0", 1, SOON_MS);
+	mc_wire_wait_joined(&clients[2], "g1", 1, SOON_MS);
 	join.group = "g2";
 	mc_wire_join(&clients[2], &join);
 	mc_wire_expect_done(&clients[2], MC_STATUS_QUOTA, "2 groups", SOON_MS);

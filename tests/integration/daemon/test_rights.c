@@ -96,12 +96,15 @@ static void the_mismatch_of_a_stranger_hurts_nobody_body(void)
 
 static void the_mismatch_of_a_stranger_hurts_nobody(void **state)
 {
-	struct mc_wire_client client;
+	struct mc_wire_client client, watcher;
 	const struct mc_wire_join join = {.group = "ep0", .world_size = 2};
 
 	(void)state;
 	harness_open(&client, 1);
+	harness_open(&watcher, 1);
 	mc_wire_join(&client, &join);
+	mc_wire_wait_joined(&watcher, "ep0", 1, SOON_MS);
+	harness_close(&watcher, 1);
 	harness_as(STRANGER, STRANGER, the_mismatch_of_a_stranger_hurts_nobody_body);
 	mc_wire_expect_silence(&client, 100);
 	harness_close(&client, 1);
