@@ -16,7 +16,7 @@
 /* Between two tries while a daemon is awaited. */
 #define RETRY_MS 25
 /* What disconnect grants all memberships together, so that it ends within its 5 s. */
-#define DISCONNECT_MS 3000
+#define DISCONNECT_MS 2500
 
 static unsigned generation = 1;
 

@@ -18,7 +18,7 @@
 #define RETRY_FIRST_MS 100
 #define RETRY_LAST_MS  2000
 /* How long a reconnect may take before it counts as failed; bounds the end of the thread too. */
-#define DIAL_MS 1500
+#define DIAL_MS 1000
 /* How long a request waits for a daemon that is just away. */
 #define AWAY_MS 1000
 /* Frames taken in one go before the thread looks at what else there is to do. */

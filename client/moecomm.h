@@ -253,8 +253,8 @@ enum moecomm_status moecomm_group_set_deadlines(moecomm_group *group, int op_tim
  *  - Pointers of any alignment; 16-byte aligned ones are fast. Outputs must not overlap inputs
  *    unless said.
  *  - INVALID, TOO_LARGE, BUSY before any launch. On the host backend also the op's own outcome:
- *    PEER_LOST, TIMEOUT, MISMATCH, ABORTED, STALE_EPOCH, SENTINEL, CORRUPT; with CUDA
- *    those show at the next call and in moecomm_group_query(). After a failed op its outputs are
+ *    PEER_LOST, TIMEOUT, MISMATCH, ABORTED, LEFT, STALE_EPOCH, SENTINEL, CORRUPT, and INVALID for a
+ *    bad device-side count; with CUDA those show at the next call and in moecomm_group_query(). After a failed op its outputs are
  *    undefined and every later op of the epoch returns the failure at once.
  */
 

@@ -59,9 +59,8 @@ enum moecomm_status mc_op_enter(struct moecomm_group *group, const char *op, uin
 			op, channel);
 	/* a fault of an op on a stream is only known from the board; a host op meets it by itself
 	 */
-	if (!atomic_load(&group->failed) &&
-		__atomic_load_n(&group->board->wait.abort_word, __ATOMIC_RELAXED) &&
-		group->backend == MOECOMM_BACKEND_CUDA)
+	if (group->backend == MOECOMM_BACKEND_CUDA && !atomic_load(&group->failed) &&
+		__atomic_load_n(&group->board->wait.abort_word, __ATOMIC_RELAXED))
 		mc_group_look_at_board(group, true);
 	if (atomic_load(&group->failed)) {
 		mc_op_leave(group, channel);

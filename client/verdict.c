@@ -131,16 +131,31 @@ static void tell_daemon(struct moecomm_group *group, const struct mc_verdict *ve
 	mc_control_post(group->context, MC_FRAME_OP_FAILED, &failed.base);
 }
 
+/* Whether the daemon knows more than the board: who or why, beside that it is over. */
+static bool daemon_knows_more(
+	const struct moecomm_group *group, const struct mc_fault *fault, uint32_t abort_word)
+{
+	return abort_word && atomic_load(&group->daemon_connected) &&
+	       (fault->status == MC_FAULT_ABORTED ||
+		       (mc_abort_reporter(abort_word) == 0 && fault->peer >= group->world_size));
+}
+
 enum moecomm_status mc_group_op_failed(
 	struct moecomm_group *group, const struct mc_fault *fault, const char *backend_text)
 {
 	uint32_t word = __atomic_load_n(&group->board->wait.abort_word, __ATOMIC_ACQUIRE);
+	uint32_t reporter = mc_abort_reporter(word);
 	struct mc_verdict verdict;
 
-	if (word && mc_abort_reporter(word) == 0 && fault->peer >= group->world_size &&
-		atomic_load(&group->daemon_connected))
+	if (daemon_knows_more(group, fault, word))
 		await_verdict(group);
-	mc_fault_explain(group, fault, backend_text, &verdict);
+	/* the data plane knows no leaving: to it that is one way to be aborted */
+	if (fault->status == MC_FAULT_ABORTED && mc_abort_status(word) == MOECOMM_LEFT &&
+		reporter >= 1 && reporter <= group->world_size)
+		mc_verdict_set(&verdict, MOECOMM_LEFT, (int)reporter - 1, fault->call,
+			"rank %u has left group %s", reporter - 1, group->name);
+	else
+		mc_fault_explain(group, fault, backend_text, &verdict);
 	if (mc_group_fail(group, &verdict, group->rank + 1))
 		tell_daemon(group, &verdict);
 	return mc_group_explain(group);

@@ -302,7 +302,9 @@ static int body_abort(struct rank *rank)
 		pthread_join(thread, NULL);
 	} else {
 		EXPECT(check_round(ga, rank->rank, 3, 7, 1, 0), MOECOMM_ABORTED);
+		/* by whom and why, as the daemon passes it on */
 		EXPECT_TRUE(strstr(moecomm_last_error(), "rank 0"));
+		EXPECT_TRUE(strstr(moecomm_last_error(), "test"));
 	}
 	EXPECT_TRUE(now_ms() - begin < 150 + 1000 + SLACK_MS);
 	EXPECT(check_round(ga, rank->rank, 3, 7, 2, 0), MOECOMM_ABORTED);
@@ -322,6 +324,38 @@ static void test_abort(void **state)
 {
 	(void)state;
 	assert_int_equal(run_processes("abort", 3, body_abort, NULL), 0);
+}
+
+/* ---- a rank leaves ---- */
+
+/* The one that leaves has served its last call; a call beyond it can't complete. */
+static int body_leaves(struct rank *rank)
+{
+	struct moecomm_group_info info = {.size = sizeof(info)};
+	moecomm_group *group = rank_join(rank);
+	int64_t begin;
+
+	EXPECT_TRUE(group);
+	for (int i = 0; i < 30; i++)
+		EXPECT(check_round(group, rank->rank, rank->world_size, 12, i, 0), MOECOMM_OK);
+	if (rank->rank == 2) {
+		moecomm_group_leave(group);
+		return 0;
+	}
+	begin = now_ms();
+	EXPECT(check_round(group, rank->rank, rank->world_size, 12, 30, 0), MOECOMM_LEFT);
+	EXPECT_TRUE(now_ms() - begin < 1000 + SLACK_MS);
+	EXPECT_TRUE(strstr(moecomm_last_error(), "rank 2 has left"));
+	EXPECT(moecomm_group_query(group, &info), MOECOMM_OK);
+	EXPECT_TRUE(info.status == MOECOMM_LEFT && info.fault_rank == 2);
+	moecomm_group_leave(group);
+	return 0;
+}
+
+static void test_leaves(void **state)
+{
+	(void)state;
+	assert_int_equal(run_threads("leaves", 3, body_leaves, NULL), 0);
 }
 
 /* ---- joins that fail ---- */
@@ -481,6 +515,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_set_deadlines),
 		cmocka_unit_test(test_mismatch),
 		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_leaves),
 		cmocka_unit_test(test_retries),
 		cmocka_unit_test(test_thousand),
 		cmocka_unit_test(test_daemon_dies),
