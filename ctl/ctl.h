@@ -42,6 +42,12 @@ int mc_ctl_groups(const struct mc_ctl *ctl, int argc, char **argv);
 int mc_ctl_clients(const struct mc_ctl *ctl, int argc, char **argv);
 int mc_ctl_health(const struct mc_ctl *ctl, int argc, char **argv);
 int mc_ctl_abort(const struct mc_ctl *ctl, int argc, char **argv);
+int mc_ctl_deadline(const struct mc_ctl *ctl, int argc, char **argv);
+int mc_ctl_dump(const struct mc_ctl *ctl, int argc, char **argv);
+int mc_ctl_explain(const struct mc_ctl *ctl, int argc, char **argv);
+int mc_ctl_metrics(const struct mc_ctl *ctl, int argc, char **argv);
+int mc_ctl_release(const struct mc_ctl *ctl, int argc, char **argv);
+int mc_ctl_top(const struct mc_ctl *ctl, int argc, char **argv);
 int mc_ctl_version(const struct mc_ctl *ctl, int argc, char **argv);
 int mc_ctl_help(const struct mc_ctl *ctl, int argc, char **argv);
 

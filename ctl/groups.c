@@ -60,16 +60,18 @@ const Moecomm__Wire__RankProgress *mc_groups_progress(
 uint64_t mc_groups_lag(
 	const Moecomm__Wire__GroupStatus *group, const Moecomm__Wire__RankProgress *progress)
 {
-	uint64_t first = progress->call;
+	int32_t lag = 0;
 
 	for (size_t i = 0; i < group->n_ranks; i++) {
 		const Moecomm__Wire__RankProgress *other =
 			mc_groups_progress(group->ranks[i], progress->channel);
+		/* call numbers on the board have 32 bits and wrap: only their distance counts */
+		int32_t ahead = other ? (int32_t)(uint32_t)(other->call - progress->call) : 0;
 
-		if (other && other->call > first)
-			first = other->call;
+		if (ahead > lag)
+			lag = ahead;
 	}
-	return first - progress->call;
+	return (uint64_t)lag;
 }
 
 static void rank_row(struct mc_table *table, const Moecomm__Wire__GroupStatus *group,

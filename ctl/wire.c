@@ -29,6 +29,7 @@ struct mc_ctl_wire {
 	Moecomm__Wire__Welcome *welcome;
 	struct sockaddr_un address;
 	char problem[2048];
+	uint32_t refused; /* status of the last refusal */
 };
 
 static int64_t now_ms(void)
@@ -159,6 +160,7 @@ static int refusal(struct mc_ctl_wire *wire, const Moecomm__Wire__Done *done)
 	const char *detail =
 		done->detail && *done->detail ? done->detail : mc_status_text(done->status);
 
+	wire->refused = done->status;
 	if (done->status == MC_STATUS_UNSUPPORTED)
 		return problem(wire, MC_CTL_REFUSED,
 			"the daemon at %s does not know this request (%s): it is of an older "
@@ -313,7 +315,7 @@ int mc_ctl_wire_call(struct mc_ctl_wire *wire, uint16_t type, const ProtobufCMes
 	return told(wire, call(wire, type, request, reply_type, ret_reply));
 }
 
-int mc_ctl_wire_status(struct mc_ctl_wire *wire, const char *group, bool ranks, bool clients,
+static int ask_status(struct mc_ctl_wire *wire, const char *group, bool ranks, bool clients,
 	Moecomm__Wire__Status **ret_status)
 {
 	Moecomm__Wire__StatusRequest request = MOECOMM__WIRE__STATUS_REQUEST__INIT;
@@ -324,8 +326,37 @@ int mc_ctl_wire_status(struct mc_ctl_wire *wire, const char *group, bool ranks, 
 	request.has_ranks = request.has_clients = 1;
 	request.ranks = ranks;
 	request.clients = clients;
-	r = mc_ctl_wire_call(wire, MC_FRAME_STATUS_REQUEST, &request.base, MC_FRAME_STATUS, &reply);
+	wire->refused = MC_STATUS_OK;
+	r = call(wire, MC_FRAME_STATUS_REQUEST, &request.base, MC_FRAME_STATUS, &reply);
 	if (!r)
 		*ret_status = (Moecomm__Wire__Status *)reply;
 	return r;
+}
+
+int mc_ctl_wire_status(struct mc_ctl_wire *wire, const char *group, bool ranks, bool clients,
+	Moecomm__Wire__Status **ret_status)
+{
+	return told(wire, ask_status(wire, group, ranks, clients, ret_status));
+}
+
+int mc_ctl_wire_try_status(struct mc_ctl_wire *wire, bool ranks, Moecomm__Wire__Status **ret_status,
+	char *ret_problem, size_t n_problem)
+{
+	int r = ask_status(wire, NULL, ranks, false, ret_status);
+
+	if (r)
+		snprintf(ret_problem, n_problem, "%s", wire->problem);
+	return r;
+}
+
+int mc_ctl_wire_find(
+	struct mc_ctl_wire *wire, const char *group, Moecomm__Wire__Status **ret_status)
+{
+	int r;
+
+	*ret_status = NULL;
+	r = ask_status(wire, group, true, false, ret_status);
+	if (r == MC_CTL_REFUSED && wire->refused == MC_STATUS_NOT_FOUND)
+		return MC_CTL_OK;
+	return told(wire, r);
 }

@@ -35,8 +35,16 @@ const char *mc_ctl_wire_path(const struct mc_ctl_wire *wire);
 int mc_ctl_wire_call(struct mc_ctl_wire *wire, uint16_t type, const ProtobufCMessage *request,
 	uint16_t reply_type, ProtobufCMessage **ret_reply);
 
+/* Status with ranks of one group. *ret_status is NULL when there is none: that is no problem here.
+ */
+int mc_ctl_wire_find(
+	struct mc_ctl_wire *wire, const char *group, Moecomm__Wire__Status **ret_status);
+
 /* The request that most commands make. group NULL: all. *ret_status is freed with mc_codec_free. */
 int mc_ctl_wire_status(struct mc_ctl_wire *wire, const char *group, bool ranks, bool clients,
 	Moecomm__Wire__Status **ret_status);
+/* The same of all groups, but puts the sentence into ret_problem. */
+int mc_ctl_wire_try_status(struct mc_ctl_wire *wire, bool ranks, Moecomm__Wire__Status **ret_status,
+	char *ret_problem, size_t n_problem);
 
 #endif
