@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -52,16 +54,23 @@ static void write_config(struct mc_test_daemon *daemon)
 static void run(const struct mc_test_daemon *daemon, const char *path, pid_t parent)
 {
 	const char *argv[MAX_ARGS];
+	const struct rlimit limit = {daemon->options.max_fds, daemon->options.max_fds};
 	size_t n = 0;
 	int log_fd;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(125);
 	log_fd = open(daemon->log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	if (log_fd < 0 || dup2(log_fd, STDERR_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0)
 		_exit(126);
 	close(log_fd);
+	if (daemon->options.max_fds && setrlimit(RLIMIT_NOFILE, &limit))
+		_exit(124);
+	if (daemon->options.uid &&
+		(setgroups(0, NULL) || setgid(daemon->options.uid) || setuid(daemon->options.uid)))
+		_exit(123);
+	/* after setuid, which undoes it */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(125);
 	argv[n++] = "moecommd";
 	argv[n++] = "--config";
 	argv[n++] = daemon->config_path;
@@ -117,7 +126,13 @@ void mc_test_daemon_start(
 	assert_int_equal(chmod(daemon->directory, 0755), 0);
 	snprintf(daemon->socket, sizeof(daemon->socket), "%s/run/moecommd.sock", daemon->directory);
 	snprintf(daemon->log_path, sizeof(daemon->log_path), "%s/log", daemon->directory);
+	if (daemon->options.uid)
+		assert_int_equal(
+			chown(daemon->directory, daemon->options.uid, daemon->options.uid), 0);
 	open_notify(daemon);
+	if (daemon->options.uid)
+		assert_int_equal(
+			chown(daemon->notify_path, daemon->options.uid, daemon->options.uid), 0);
 	write_config(daemon);
 	launch(daemon);
 }

@@ -27,6 +27,8 @@ struct mc_test_daemon_options {
 	const char *const *env;  /* "NAME=VALUE", ends with NULL; or NULL */
 	const char *backend;     /* NULL: host */
 	bool do_not_wait;        /* return at once instead of waiting for READY */
+	uint32_t uid;            /* runs as this user (only as root); 0: as ours */
+	uint32_t max_fds;        /* RLIMIT_NOFILE, soft and hard; 0: as ours */
 };
 
 struct mc_test_daemon {

@@ -263,6 +263,43 @@ static void the_watchdog_is_fed_while_a_large_ring_is_armed(void **state)
 	harness_close(&client, 1);
 }
 
+/*
+ * The kernel lets an ordinary user have only so many fds on their way to receivers that have not
+ * taken them yet. Two groups of 64 need 8,448 at once: what is too many waits.
+ */
+static void fds_in_flight_beyond_the_kernel_s_bound_wait(void **state)
+{
+	const struct mc_test_daemon_options options = {
+		.uid = 65534, .max_fds = 5000, .config = "[daemon]\nsocket_mode = 0666\n"};
+	struct mc_wire_client clients[128];
+	struct mc_wire_layout layout;
+
+	(void)state;
+	if (geteuid()) {
+		print_message("only root can start a daemon as another user\n");
+		skip();
+	}
+	mc_test_daemon_finish(&harness_daemon);
+	mc_test_daemon_start(&harness_daemon, &options);
+	harness_open(clients, 128);
+	for (uint32_t i = 0; i < 128; i++) {
+		struct mc_wire_join join = {
+			.group = i < 64 ? "a" : "b", .rank = i % 64, .world_size = 64};
+
+		mc_wire_join(&clients[i], &join);
+	}
+	/* nobody reads until all that fits is on its way */
+	mc_test_sleep_ms(500);
+	for (uint32_t i = 0; i < 128; i++) {
+		mc_wire_expect_layout(&clients[i], 20000, &layout);
+		mc_wire_vote_yes(&clients[i], layout.member_id);
+		mc_wire_layout_clear(&layout);
+	}
+	for (uint32_t i = 0; i < 128; i++)
+		mc_wire_expect_ready(&clients[i], 20000);
+	harness_close(clients, 128);
+}
+
 static void idling_costs_nothing(void **state)
 {
 	struct mc_wire_client client;
@@ -294,6 +331,7 @@ int main(void)
 		HARNESS_TEST(sighup_reloads_what_can_change),
 		HARNESS_TEST(a_bad_configuration_is_named_and_ends_the_start),
 		HARNESS_TEST(the_watchdog_is_fed_while_a_large_ring_is_armed),
+		HARNESS_TEST(fds_in_flight_beyond_the_kernel_s_bound_wait),
 		HARNESS_TEST(idling_costs_nothing),
 	};
 
