@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include "integration/daemon/harness.h"
 #include "proto/codec.h"
 
@@ -397,6 +398,70 @@ static void too_many_requests_are_refused_clearly(void **state)
 	harness_close(&client, 1);
 }
 
+static uint64_t cpu_ms(void)
+{
+	struct timespec used;
+	clockid_t clock;
+
+	assert_int_equal(clock_getcpuclockid(harness_daemon.pid, &clock), 0);
+	assert_int_equal(clock_gettime(clock, &used), 0);
+	return (uint64_t)used.tv_sec * 1000u + (uint64_t)used.tv_nsec / 1000000u;
+}
+
+static void running_out_of_fds_hurts_only_newcomers(void **state)
+{
+	const struct mc_test_daemon_options options = {.max_fds = 40};
+	struct mc_wire_client first, late;
+	uint64_t used_ms;
+	int fds[100];
+
+	(void)state;
+	mc_test_daemon_finish(&harness_daemon);
+	mc_test_daemon_start(&harness_daemon, &options);
+	mc_test_daemon_expect_error(&harness_daemon, "a connection was refused");
+	harness_open(&first, 1);
+	for (int i = 0; i < 100; i++)
+		fds[i] = mc_wire_socket(harness_daemon.socket);
+	mc_test_daemon_wait_log(&harness_daemon, "raise LimitNOFILE=", SOON_MS);
+	mc_test_sleep_ms(200);
+	/* it does not spin, and whoever was there is served */
+	used_ms = cpu_ms();
+	mc_test_sleep_ms(500);
+	assert_true(cpu_ms() - used_ms < 100);
+	assert_int_equal(mc_wire_group_state(&first, "ep0"), 0);
+	for (int i = 0; i < 100; i++)
+		close(fds[i]);
+	mc_test_sleep_ms(100);
+	harness_open(&late, 1);
+	assert_int_equal(mc_wire_group_state(&late, "ep0"), 0);
+	harness_close(&late, 1);
+	harness_close(&first, 1);
+}
+
+/* A group whose memory can't be had is told so; the daemon and its other groups go on. */
+static void a_group_that_runs_out_of_fds_is_told(void **state)
+{
+	const struct mc_test_daemon_options options = {.max_fds = 60};
+	struct mc_wire_client client;
+	struct mc_wire_layout layout;
+	struct mc_wire_join join = {.group = "big", .world_size = 32};
+
+	(void)state;
+	mc_test_daemon_finish(&harness_daemon);
+	mc_test_daemon_start(&harness_daemon, &options);
+	mc_test_daemon_expect_error(&harness_daemon, "Too many open files");
+	harness_open(&client, 1);
+	for (join.rank = 0; join.rank < 32; join.rank++)
+		mc_wire_join(&client, &join);
+	mc_wire_expect_done(&client, MC_STATUS_SYSTEM, "Too many open files", SOON_MS);
+	for (int r = 1; r < 32; r++)
+		mc_wire_expect_done(&client, MC_STATUS_SYSTEM, NULL, SOON_MS);
+	join = (struct mc_wire_join){.group = "small", .world_size = 1};
+	mc_wire_form(&client, &layout, &join);
+	mc_wire_layout_clear(&layout);
+	harness_close(&client, 1);
+}
+
 /* 1,000 queries a second while 50 groups come and go, and somebody sends junk. */
 static void queries_while_groups_come_and_go(void **state)
 {
@@ -446,6 +511,8 @@ int main(void)
 		HARNESS_TEST(a_storm_of_connections),
 		HARNESS_TEST(connections_beyond_the_bound_are_told),
 		HARNESS_TEST(too_many_requests_are_refused_clearly),
+		HARNESS_TEST(running_out_of_fds_hurts_only_newcomers),
+		HARNESS_TEST(a_group_that_runs_out_of_fds_is_told),
 		HARNESS_TEST(queries_while_groups_come_and_go),
 	};
 
