@@ -284,6 +284,19 @@ enum moecomm_status moecomm_group_join(moecomm_context *context,
 
 /* ---- later life ---- */
 
+/* Without a daemon that knows the epoch nobody else would tell the others that it ends. */
+static void end_for_all(moecomm_group *group)
+{
+	struct mc_verdict verdict;
+
+	if (atomic_load(&group->daemon_connected))
+		return;
+	mc_verdict_set(&verdict, MOECOMM_STALE_EPOCH, (int)group->rank, 0,
+		"rank %u has left epoch %llu of group %s for the next one", group->rank,
+		(unsigned long long)group->ready_epoch, group->name);
+	mc_group_fail(group, &verdict, group->rank + 1);
+}
+
 enum moecomm_status moecomm_group_rejoin(moecomm_group *group)
 {
 	enum moecomm_status status;
@@ -294,6 +307,7 @@ enum moecomm_status moecomm_group_rejoin(moecomm_group *group)
 		return mc_error(MOECOMM_BUSY, "another thread is rejoining group %s", group->name);
 	/* no Leave: a Join of a member ends the epoch for all and replaces the membership in one
 	 * step */
+	end_for_all(group);
 	if (!mc_membership_end(group, REJOIN_MS)) {
 		atomic_store(&group->changing, false);
 		return mc_error(

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/backends/backend.h"
 #include "client/inject.h"
@@ -18,6 +19,12 @@
 struct mc_backend_rank {
 	struct mc_host_rank host;
 	size_t arena_bytes; /* as mapped */
+	/*
+	 * Reserved once: board, control block and arenas of every epoch lie at the same addresses,
+	 * as on the cuda backend, where captured graphs hold them.
+	 */
+	uint8_t *reserved;
+	size_t n_reserved;
 };
 
 static int host_open(
@@ -40,20 +47,60 @@ static const char *host_device_uuid(struct mc_backend_rank *rank)
 	return "";
 }
 
+static void release(struct mc_backend_rank *rank)
+{
+	if (rank->reserved)
+		munmap(rank->reserved, rank->n_reserved);
+	rank->reserved = NULL;
+	rank->n_reserved = 0;
+}
+
 static void host_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms)
 {
-	struct mc_host_rank *host = &rank->host;
-
 	/* ops are complete on return: the library has waited for them */
 	(void)timeout_ms;
-	for (uint32_t i = 0; i < MC_MAX_WORLD_SIZE; i++)
-		if (host->arena[i])
-			munmap(host->arena[i], rank->arena_bytes);
-	if (host->control)
-		munmap(host->control, MC_CONTROL_BYTES);
-	if (host->board)
-		munmap(host->board, MC_BOARD_BYTES);
-	memset(host, 0, sizeof(*host));
+	memset(&rank->host, 0, sizeof(rank->host));
+	/* the memory goes, the addresses stay ours */
+	if (rank->reserved && mmap(rank->reserved, rank->n_reserved, PROT_NONE,
+				      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+				      0) == MAP_FAILED)
+		release(rank);
+}
+
+static size_t in_pages(size_t n_bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	return (n_bytes + page - 1) / page * page;
+}
+
+/* The board lies at the beginning, then the control block, then the arenas. */
+static uint8_t *arena_at(const struct mc_backend_rank *rank, uint32_t i)
+{
+	return rank->reserved + in_pages(MC_BOARD_BYTES) + in_pages(MC_CONTROL_BYTES) +
+	       i * in_pages(rank->arena_bytes);
+}
+
+/* The layout of a membership never changes, so that the first reservation serves for all epochs. */
+static int reserve(struct mc_backend_rank *rank, const struct mc_layout *layout,
+	struct mc_backend_error *ret_error)
+{
+	size_t n = in_pages(MC_BOARD_BYTES) + in_pages(MC_CONTROL_BYTES) +
+		   layout->world_size * in_pages((size_t)layout->arena_bytes);
+	void *at;
+
+	if (rank->n_reserved == n)
+		return 0;
+	release(rank);
+	at = mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED) {
+		snprintf(ret_error->text, sizeof(ret_error->text),
+			"cannot reserve %zu bytes of addresses: %s", n, strerror(errno));
+		return MOECOMM_NO_MEMORY;
+	}
+	rank->reserved = at;
+	rank->n_reserved = n;
+	return 0;
 }
 
 /* What an object is, for errors: "the board", "the arena of rank 3". */
@@ -80,7 +127,7 @@ static int fail(const struct what *what, int status, struct mc_backend_error *re
  * Maps an object that is at least n_bytes long and can't be made shorter: an access beyond the end
  * of a file raises SIGBUS, so whoever can truncate it could kill this process.
  */
-static int map_object(int fd, size_t n_bytes, const struct what *what, void **ret_at,
+static int map_object(int fd, size_t n_bytes, const struct what *what, void *place,
 	struct mc_backend_error *ret_error)
 {
 	char problem[160];
@@ -109,7 +156,7 @@ static int map_object(int fd, size_t n_bytes, const struct what *what, void **re
 		errno = EIO;
 		at = MAP_FAILED;
 	} else {
-		at = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		at = mmap(place, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
 	}
 	if (at == MAP_FAILED) {
 		int error = errno;
@@ -121,7 +168,6 @@ static int map_object(int fd, size_t n_bytes, const struct what *what, void **re
 	}
 	/* a forked child must not keep the memory of an epoch alive */
 	madvise(at, n_bytes, MADV_DONTFORK);
-	*ret_at = at;
 	return 0;
 }
 
@@ -156,7 +202,7 @@ static int host_map(struct mc_backend_rank *rank, const struct mc_backend_epoch 
 {
 	struct mc_host_rank *host = &rank->host;
 	struct what what = {.kind = "status board", .mapper = epoch->rank};
-	void *at;
+	uint8_t *at;
 	int r;
 
 	*ret_failed_peer = UINT32_MAX;
@@ -164,20 +210,26 @@ static int host_map(struct mc_backend_rank *rank, const struct mc_backend_epoch 
 	host->rank = epoch->rank;
 	host->layout = epoch->layout;
 	rank->arena_bytes = (size_t)epoch->layout.arena_bytes;
-	r = map_object(epoch->board_fd, MC_BOARD_BYTES, &what, &at, ret_error);
+	r = reserve(rank, &epoch->layout, ret_error);
+	if (r)
+		return r;
+	at = rank->reserved;
+	r = map_object(epoch->board_fd, MC_BOARD_BYTES, &what, at, ret_error);
 	if (r == 0) {
-		host->board = at;
+		host->board = (struct mc_board *)at;
 		what.kind = "control block";
-		r = map_object(epoch->control_fd, MC_CONTROL_BYTES, &what, &at, ret_error);
+		at += in_pages(MC_BOARD_BYTES);
+		r = map_object(epoch->control_fd, MC_CONTROL_BYTES, &what, at, ret_error);
 	}
 	if (r == 0) {
-		host->control = at;
+		host->control = (struct mc_control *)at;
 		r = check_contents(host, epoch, ret_error);
 	}
 	for (uint32_t i = 0; r == 0 && i < epoch->layout.world_size; i++) {
 		what = (struct what){
 			.kind = "arena", .mapper = epoch->rank, .rank = i, .of_rank = true};
-		r = map_object(epoch->arena_fd[i], rank->arena_bytes, &what, &at, ret_error);
+		at = arena_at(rank, i);
+		r = map_object(epoch->arena_fd[i], rank->arena_bytes, &what, at, ret_error);
 		if (r == 0)
 			host->arena[i] = at;
 		else
@@ -260,7 +312,7 @@ static void host_close(struct mc_backend_rank *rank)
 {
 	if (!rank)
 		return;
-	host_unmap(rank, 0);
+	release(rank);
 	free(rank);
 }
 
