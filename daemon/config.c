@@ -42,6 +42,10 @@ const struct mc_setting mc_settings[] = {
 		"for them too."},
 	{"groups", "stall_ms", MC_SETTING_MS, AT(stall_ms), "2000", 10, 3600000, NULL, NULL, true,
 		"A rank that others wait for is stalled after this time without progress."},
+	{"groups", "resume_timeout_ms", MC_SETTING_MS, AT(resume_timeout_ms), "30000", 100, 3600000,
+		NULL, NULL, true,
+		"After a restart of the daemon: how long the members of running groups have to come "
+		"back. Who has not by then counts as lost."},
 	{"limits", "hello_timeout_ms", MC_SETTING_MS, AT(hello_timeout_ms), "10000", 10, 3600000,
 		NULL, NULL, true, "A connection that has not said hello by then is closed."},
 	{"limits", "max_connections", MC_SETTING_COUNT, AT(max_connections), "4096", 1, 1000000,

@@ -32,6 +32,7 @@ struct mc_config {
 	uint32_t arm_timeout_ms;
 	uint32_t drain_ms;
 	uint32_t stall_ms;
+	uint32_t resume_timeout_ms;
 	uint32_t max_connections;
 	uint32_t max_connections_per_uid;
 	uint32_t max_groups_per_uid;

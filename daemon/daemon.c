@@ -13,6 +13,7 @@
 #include "daemon/backends/cuda/cuda.h"
 #include "daemon/conn.h"
 #include "daemon/groups/group.h"
+#include "daemon/inject.h"
 #include "daemon/log.h"
 #include "daemon/metrics/http.h"
 #include "daemon/server.h"
@@ -216,6 +217,9 @@ int mc_daemon_serve(struct mc_daemon *daemon, char *ret_error, size_t n_error)
 	r = mc_service_open(&daemon->service, daemon->loop);
 	if (r)
 		return FAIL(r, "cannot start the watchdog's timer: %s", strerror(-r));
+	mc_inject_block_on_signal();
+	/* before anybody can connect, and ask for what is not back yet */
+	mc_state_open(daemon);
 	r = mc_server_open(daemon, &daemon->server, ret_error, n_error);
 	if (r)
 		return r;
@@ -239,6 +243,8 @@ void mc_daemon_stop(struct mc_daemon *daemon)
 
 	if (daemon->stopping)
 		return;
+	if (daemon->state.handles_open)
+		mc_state_save(&daemon->state);
 	daemon->stopping = true;
 	mc_service_stopping(&daemon->service);
 	daemon->server = mc_server_close(daemon->server);
@@ -249,6 +255,7 @@ void mc_daemon_stop(struct mc_daemon *daemon)
 		mc_groups_shut(daemon->groups);
 	DL_FOREACH_SAFE (daemon->conns, conn, next)
 		mc_conn_close(conn);
+	mc_state_close(daemon);
 	mc_service_close(&daemon->service);
 	if (daemon->handles_open) {
 		uv_close((uv_handle_t *)&daemon->reaper, NULL);

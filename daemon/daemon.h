@@ -12,6 +12,7 @@
 #include "daemon/metrics/counters.h"
 #include "daemon/quota.h"
 #include "daemon/service.h"
+#include "daemon/state/state.h"
 
 struct mc_conn;
 struct mc_groups;
@@ -27,6 +28,7 @@ struct mc_daemon {
 	struct mc_quota *quota;
 	struct mc_counters counters;
 	struct mc_service service;
+	struct mc_state state; /* what outlives this run */
 	struct mc_groups *groups;
 	struct mc_server *server;                /* NULL: not listening */
 	struct mc_metrics_http *metrics_http;    /* NULL: not served */

@@ -7,6 +7,7 @@
 #include "daemon/groups/memory.h"
 #include "daemon/handlers.h"
 #include "daemon/log.h"
+#include "daemon/state/state.h"
 
 static struct mc_epoch *find_epoch(
 	struct mc_conn *conn, uint32_t serial, const Moecomm__Wire__SetDeadlines *wire)
@@ -67,6 +68,7 @@ void mc_handle_set_deadlines(
 	if (wire->warmup_calls)
 		epoch->spec.warmup_calls = wire->warmup_calls;
 	mc_memory_set_deadlines(epoch);
+	mc_state_changed(conn->daemon);
 	mc_log(LOG_INFO, "deadlines of group %s are now %u ms, %u ms for the first %u calls",
 		epoch->group->name, epoch->spec.op_timeout_ms, epoch->spec.warmup_timeout_ms,
 		epoch->spec.warmup_calls);

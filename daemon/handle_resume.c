@@ -7,6 +7,8 @@
 #include "daemon/groups/group.h"
 #include "daemon/handlers.h"
 #include "daemon/log.h"
+#include "daemon/state/state.h"
+#include "daemon/state/watch.h"
 
 /* In time that does not tell how much of a guess was right. */
 static bool token_fits(const struct mc_member *member, const ProtobufCBinaryData *token)
@@ -39,7 +41,11 @@ void mc_handle_resume(struct mc_conn *conn, uint32_t serial, const Moecomm__Wire
 	old = member->conn;
 	if (old != conn) {
 		mc_member_move(member, conn);
-		member->pid = conn->pid;
+		if (member->pid != conn->pid) {
+			member->pid = conn->pid;
+			member->start_time = mc_process_start_time(conn->pid);
+			mc_state_changed(conn->daemon);
+		}
 		/* a vote on its way went with the old connection; it is told again by its new one
 		 */
 		if (old && !old->n_members)

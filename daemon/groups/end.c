@@ -18,6 +18,9 @@ void mc_member_notice(struct mc_member *member)
 	Moecomm__Wire__Notice notice = MOECOMM__WIRE__NOTICE__INIT;
 	const struct mc_epoch *epoch = member->epoch;
 
+	/* told when it comes back */
+	if (!member->conn)
+		return;
 	notice.member_id = member->id;
 	notice.epoch = epoch->number;
 	notice.status = epoch->status;

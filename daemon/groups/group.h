@@ -28,15 +28,18 @@
 struct mc_daemon;
 struct mc_health_log;
 struct mc_history;
+struct mc_watch;
 
 struct mc_member {
 	uint64_t id;
 	uint8_t token[MC_TOKEN_BYTES];
 	struct mc_epoch *epoch;
 	uint32_t rank;
-	struct mc_conn
-		*conn; /* never NULL as long as the daemon knows no way to live without one */
+	struct mc_conn *conn; /* NULL: awaited after a restart of the daemon (daemon/state) */
 	uint32_t pid, uid, gid;
+	uint64_t start_time;    /* of the process: no later one of that number is taken for it */
+	struct mc_watch *watch; /* of the process, while there is no connection */
+	bool is_unwatchable;
 	char label[MC_LIMIT_LABEL_BYTES + 1];
 	char device_uuid[MC_LIMIT_UUID_BYTES + 1];
 	uint32_t join_serial, vote_serial;
@@ -68,6 +71,7 @@ struct mc_epoch {
 	struct mc_arm *arm;
 	struct mc_arm_result memory;
 	bool has_memory;
+	bool is_stored;         /* the memory is in the service manager's fd store too */
 	uint64_t charged_bytes; /* to the group's uid, until the epoch is freed */
 	uint32_t charged_fds;   /* until the daemon drops the memory */
 	struct mc_board *board; /* mapped while has_memory */
@@ -133,8 +137,12 @@ struct mc_epoch *mc_group_newest(const struct mc_group *group);
 void mc_epoch_set_state(struct mc_epoch *epoch, enum mc_group_state state, int level,
 	const char *format, ...) __attribute__((format(printf, 4, 5)));
 struct mc_group *mc_group_new(struct mc_groups *groups, const char *name);
+/* Of a group without an epoch. */
+void mc_group_discard(struct mc_group *group);
 struct mc_epoch *mc_epoch_new(struct mc_group *group);
 struct mc_member *mc_member_new(struct mc_epoch *epoch, uint32_t rank, struct mc_conn *conn);
+/* A member of an earlier run of the daemon, without a connection; the caller fills it in. */
+struct mc_member *mc_member_adopt(struct mc_epoch *epoch, uint32_t rank, uint64_t id);
 /* Takes it out of its epoch and connection and frees it. The epoch stays. */
 void mc_member_drop(struct mc_member *member);
 /* Moves a membership to another connection. */
@@ -166,6 +174,8 @@ void mc_member_notice(struct mc_member *member);
 /* leave.c: a member leaves in order, or its connection ended. */
 void mc_member_leave(struct mc_member *member);
 void mc_member_lost(struct mc_member *member);
+/* Goes on with draining after a restart of the daemon. */
+void mc_epoch_drain_on(struct mc_epoch *epoch);
 void mc_groups_conn_gone(struct mc_groups *groups, struct mc_conn *conn);
 
 /* Who may end a group or change its deadlines without being a member: its creator, root, ourselves.

@@ -175,7 +175,12 @@ static bool same_job(struct joining *joining)
 /* The same process joins again as the same rank: its earlier membership is over. */
 static bool is_own(const struct mc_member *member, const struct mc_conn *conn)
 {
-	return member && member->conn == conn;
+	if (!member)
+		return false;
+	/* one that comes back after a restart of the daemon may ask for the next epoch at once */
+	if (!member->conn)
+		return conn->pid && member->pid == conn->pid && member->uid == conn->uid;
+	return member->conn == conn;
 }
 
 /* Clears the way in a group that has a live epoch; false when the Join was answered. */

@@ -83,6 +83,12 @@ static void drain(struct mc_epoch *epoch, uint32_t rank)
 	uv_timer_start(&epoch->timer, on_drain_tick, 0, DRAIN_TICK_MS);
 }
 
+void mc_epoch_drain_on(struct mc_epoch *epoch)
+{
+	epoch->last_left_ms = mc_now_ms();
+	uv_timer_start(&epoch->timer, on_drain_tick, 0, DRAIN_TICK_MS);
+}
+
 /* The last one has gone in order. */
 static void finish(struct mc_epoch *epoch)
 {

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
+#include "daemon/state/state.h"
 
 int mc_memory_take(struct mc_epoch *epoch, struct mc_arm_result *result)
 {
@@ -26,6 +27,7 @@ void mc_memory_drop(struct mc_epoch *epoch)
 {
 	struct mc_group *group = epoch->group;
 
+	mc_state_forget(epoch);
 	if (epoch->board)
 		munmap(epoch->board, MC_BOARD_BYTES);
 	epoch->board = NULL;

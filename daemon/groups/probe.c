@@ -7,6 +7,7 @@
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
 #include "daemon/health/health.h"
+#include "daemon/state/state.h"
 #include "daemon/log.h"
 #include "kernels/host/host.h"
 
@@ -67,6 +68,8 @@ static void become_ready(struct mc_epoch *epoch)
 	epoch->health = mc_health_new();
 	mc_epoch_set_state(epoch, MC_GROUP_READY, LOG_INFO, "all %u ranks can reach each other",
 		epoch->spec.world_size);
+	/* before anybody is told: who knows it to be ready can rely on it */
+	mc_state_keep(epoch);
 	ready.epoch = epoch->number;
 	ready.path = MC_WIRE_PATH_LAMPORT;
 	for (uint32_t r = 0; r < epoch->spec.world_size; r++) {

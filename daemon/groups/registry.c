@@ -16,6 +16,8 @@
 #include "daemon/groups/memory.h"
 #include "daemon/health/health.h"
 #include "daemon/log.h"
+#include "daemon/state/state.h"
+#include "daemon/state/watch.h"
 #include "proto/codec.h"
 
 /* Looks at progress this many times within the stall threshold. */
@@ -213,6 +215,18 @@ struct mc_epoch *mc_epoch_new(struct mc_group *group)
 	return epoch;
 }
 
+static void add_member(struct mc_epoch *epoch, struct mc_member *member, uint32_t rank, uint64_t id)
+{
+	struct mc_groups *groups = epoch->group->groups;
+
+	member->id = id;
+	member->epoch = epoch;
+	member->rank = rank;
+	epoch->member[rank] = member;
+	epoch->n_members++;
+	HASH_ADD(hh, groups->by_id, id, sizeof(member->id), member);
+}
+
 struct mc_member *mc_member_new(struct mc_epoch *epoch, uint32_t rank, struct mc_conn *conn)
 {
 	struct mc_groups *groups = epoch->group->groups;
@@ -224,18 +238,21 @@ struct mc_member *mc_member_new(struct mc_epoch *epoch, uint32_t rank, struct mc
 		free(member);
 		return NULL;
 	}
-	member->id = groups->next_member_id++;
-	member->epoch = epoch;
-	member->rank = rank;
-	member->conn = conn;
 	member->pid = conn->pid;
+	member->start_time = mc_process_start_time(conn->pid);
 	member->uid = conn->uid;
 	member->gid = conn->gid;
-	epoch->member[rank] = member;
-	epoch->n_members++;
-	HASH_ADD(hh, groups->by_id, id, sizeof(member->id), member);
-	DL_APPEND2(conn->members, member, conn_prev, conn_next);
-	conn->n_members++;
+	add_member(epoch, member, rank, groups->next_member_id++);
+	mc_member_move(member, conn);
+	return member;
+}
+
+struct mc_member *mc_member_adopt(struct mc_epoch *epoch, uint32_t rank, uint64_t id)
+{
+	struct mc_member *member = calloc(1, sizeof(*member));
+
+	if (member)
+		add_member(epoch, member, rank, id);
 	return member;
 }
 
@@ -247,6 +264,8 @@ void mc_member_move(struct mc_member *member, struct mc_conn *conn)
 	}
 	member->conn = conn;
 	if (conn) {
+		/* its end tells the member's end from now on */
+		member->watch = mc_watch_free(member->watch);
 		DL_APPEND2(conn->members, member, conn_prev, conn_next);
 		conn->n_members++;
 	}
@@ -261,10 +280,21 @@ void mc_member_drop(struct mc_member *member)
 	memcpy(epoch->dropped.label, member->label, sizeof(member->label));
 	memcpy(epoch->dropped.device_uuid, member->device_uuid, sizeof(member->device_uuid));
 	mc_member_move(member, NULL);
+	member->watch = mc_watch_free(member->watch);
+	mc_state_changed(epoch->group->groups->daemon);
 	HASH_DEL(epoch->group->groups->by_id, member);
 	epoch->member[member->rank] = NULL;
 	epoch->n_members--;
 	free(member);
+}
+
+void mc_group_discard(struct mc_group *group)
+{
+	struct mc_groups *groups = group->groups;
+
+	mc_quota_release(groups->daemon->quota, group->uid, MC_QUOTA_GROUPS, 1);
+	HASH_DEL(groups->by_name, group);
+	free(group);
 }
 
 static void on_epoch_closed(uv_handle_t *handle)
@@ -324,6 +354,7 @@ void mc_epoch_set_state(
 		group->changed_ms = mc_now_ms();
 	}
 	mc_groups_update_tick(groups);
+	mc_state_changed(groups->daemon);
 	if (epoch->number)
 		mc_log_about(level, &about, "group %s epoch %" PRIu64 " is %s: %s", group->name,
 			epoch->number, mc_group_state_name(state), cause);
