@@ -87,6 +87,8 @@ static void run(const struct mc_test_daemon *daemon, const char *path, pid_t par
 	setenv("NOTIFY_SOCKET", daemon->notify_path, 1);
 	for (const char *const *env = daemon->options.env; env && *env; env++)
 		putenv((char *)*env);
+	if (daemon->options.in_child)
+		daemon->options.in_child(daemon->options.in_child_data);
 	execv(path, (char *const *)argv);
 	_exit(127);
 }
