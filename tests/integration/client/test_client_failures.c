@@ -470,7 +470,8 @@ static int body_daemon_dies(struct rank *rank)
 		EXPECT_TRUE(n < 499);
 	}
 	EXPECT(moecomm_group_query(group, &info), MOECOMM_OK);
-	EXPECT_TRUE(info.state == MOECOMM_GROUP_READY);
+	/* unless the other one was faster: a rejoin ends the epoch for all */
+	EXPECT_TRUE(info.state == MOECOMM_GROUP_READY || info.status == MOECOMM_STALE_EPOCH);
 	/* the next epoch starts afresh under the new daemon */
 	EXPECT(moecomm_group_rejoin(group), MOECOMM_OK);
 	for (i = 0; i < 50; i++)
