@@ -69,6 +69,8 @@ static moecomm_context *context_new(const char *label)
 	context->link = (struct mc_link)MC_LINK_INIT;
 	snprintf(context->label, sizeof(context->label), "%s",
 		label && *label ? label : program_invocation_short_name);
+	/* a program's name may hold anything; the daemon takes text only */
+	mc_codec_text_fit(context->label, MC_LIMIT_LABEL_BYTES);
 	pthread_mutex_init(&context->lock, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

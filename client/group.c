@@ -356,6 +356,7 @@ enum moecomm_status moecomm_group_abort(moecomm_group *group, const char *reason
 	if (atomic_load(&group->failed))
 		return MOECOMM_OK;
 	snprintf(text, sizeof(text), "%s", reason ? reason : "");
+	mc_codec_text_fit(text, sizeof(text) - 1);
 	mc_verdict_set(&verdict, MOECOMM_ABORTED, (int)group->rank, 0,
 		"the group was aborted by this rank (%u)%s%s", group->rank, *text ? ": " : "",
 		text);

@@ -122,7 +122,7 @@ static void map_and_probe(struct moecomm_group *group, const struct mc_backend_e
 		group->mapping, probe_timeout_ms, found->result, &found->error);
 }
 
-static enum moecomm_status vote(struct moecomm_group *group, const struct findings *found,
+static enum moecomm_status vote(struct moecomm_group *group, struct findings *found,
 	uint32_t probe_timeout_ms, struct mc_reply *ret_reply)
 {
 	Moecomm__Wire__PairFailure failure[MC_MAX_WORLD_SIZE];
@@ -134,6 +134,7 @@ static enum moecomm_status vote(struct moecomm_group *group, const struct findin
 	vote.member_id = group->member_id;
 	pthread_mutex_unlock(&group->context->lock);
 	vote.failures = failures;
+	mc_codec_text_fit(found->error.text, sizeof(found->error.text) - 1);
 	for (uint32_t peer = 0; peer < group->world_size; peer++) {
 		Moecomm__Wire__PairFailure *f = &failure[vote.n_failures];
 
@@ -142,7 +143,7 @@ static enum moecomm_status vote(struct moecomm_group *group, const struct findin
 		moecomm__wire__pair_failure__init(f);
 		f->peer = peer;
 		f->result = found->result[peer];
-		f->detail = (char *)found->error.text;
+		f->detail = found->error.text;
 		failures[vote.n_failures++] = f;
 	}
 	status = mc_control_request(group->context, MC_FRAME_VOTE, &vote.base, group,

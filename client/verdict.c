@@ -118,6 +118,7 @@ static void await_verdict(struct moecomm_group *group)
 static void tell_daemon(struct moecomm_group *group, const struct mc_verdict *verdict)
 {
 	Moecomm__Wire__OpFailed failed = MOECOMM__WIRE__OP_FAILED__INIT;
+	char detail[sizeof(verdict->detail)];
 
 	pthread_mutex_lock(&group->context->lock);
 	failed.member_id = group->member_id;
@@ -127,7 +128,9 @@ static void tell_daemon(struct moecomm_group *group, const struct mc_verdict *ve
 	failed.status = verdict->status;
 	failed.has_peer = verdict->rank >= 0;
 	failed.peer = failed.has_peer ? (uint32_t)verdict->rank : 0;
-	failed.detail = (char *)verdict->detail;
+	/* a backend's text may quote a driver */
+	snprintf(detail, sizeof(detail), "%s", verdict->detail);
+	failed.detail = mc_codec_text_fit(detail, sizeof(detail) - 1);
 	mc_control_post(group->context, MC_FRAME_OP_FAILED, &failed.base);
 }
 

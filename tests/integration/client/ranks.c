@@ -24,7 +24,7 @@ const char *test_socket(void)
 	static char path[64];
 
 	if (!path[0])
-		snprintf(path, sizeof(path), "/tmp/moecomm-test-%d.sock", (int)getpid());
+		snprintf(path, sizeof(path), "/tmp/moecomm-client-%d.sock", (int)getpid());
 	return path;
 }
 
@@ -74,8 +74,13 @@ static void reap(pid_t pid)
 
 void daemon_stop(pid_t pid)
 {
+	char lock[96];
+
 	kill(pid, SIGTERM);
 	reap(pid);
+	/* the daemon leaves it, as it must; nobody else will use this path */
+	snprintf(lock, sizeof(lock), "%s.lock", test_socket());
+	unlink(lock);
 }
 
 void daemon_kill(pid_t pid)

@@ -265,6 +265,30 @@ static void test_abort_without_daemon(void **state)
 	assert_error_has("enough");
 }
 
+/* Text that the wire does not take is made fit rather than costing the connection. */
+static void test_strange_text(void **state)
+{
+	struct moecomm_connect_options o = MOECOMM_CONNECT_OPTIONS_INIT;
+	struct pair *pair = *state;
+	moecomm_context *other = NULL;
+	char reason[2000];
+
+	memset(reason, 7, sizeof(reason) - 1);
+	reason[sizeof(reason) - 1] = 0;
+	assert_status(moecomm_group_abort(pair->group[0], reason), MOECOMM_OK);
+	for (int i = 0; i < 200 && !fake_received(pair->fake, MC_FRAME_ABORT); i++)
+		usleep(10000);
+	assert_int_equal(fake_received(pair->fake, MC_FRAME_ABORT), 1);
+	assert_int_equal(query(pair->group[1]).daemon_connected, 1);
+	for (int r = 0; r < W; r++)
+		pair->group[r] = moecomm_group_leave(pair->group[r]);
+	pair->context = moecomm_disconnect(pair->context);
+	o.socket_path = test_socket();
+	o.label = "red \033[31m\nlabel";
+	assert_status(moecomm_connect(&o, &other), MOECOMM_OK);
+	moecomm_disconnect(other);
+}
+
 /* The daemon dies while ops run: nothing is noticed, and the library comes back by itself. */
 static void test_daemon_restarts(void **state)
 {
@@ -423,6 +447,7 @@ int main(int argc, char **argv)
 		TEST(test_strange_notice),
 		TEST(test_timeout),
 		TEST(test_abort_without_daemon),
+		TEST(test_strange_text),
 		TEST(test_daemon_restarts),
 		TEST(test_daemon_forgets),
 		TEST(test_daemon_knows_the_end),
