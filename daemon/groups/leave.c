@@ -4,12 +4,13 @@
  *
  * One that leaves in order has pushed the data of its last ops already, so slower peers can still
  * finish theirs. The epoch therefore drains: it ends for the others when one of them has entered a
- * call that the leaver never did (nobody will serve it), when all have caught up and drain_ms have
- * passed, or when one has not caught up within the op deadline.
+ * call that the leaver never did (nobody will serve it), when all have finished what the leaver took
+ * part in and drain_ms have passed, or when one has not finished it within the op deadline.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <utlist.h>
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
@@ -31,6 +32,21 @@ static uint32_t entered_call(const struct mc_epoch *epoch, uint32_t rank, uint32
 	return epoch->board ? mc_health_call(epoch->board, rank, channel) : 0;
 }
 
+/* Whether the rank is still inside its last call; only the host backend tells. */
+static bool is_in_call(const struct mc_epoch *epoch, uint32_t rank, uint32_t channel)
+{
+	struct mc_progress progress = {0};
+	uint64_t half;
+
+	if (!epoch->board || epoch->spec.backend != MC_WIRE_BACKEND_HOST)
+		return false;
+	/* call and left are in one half, which is posted as one */
+	half = __atomic_load_n(
+		(const uint64_t *)&epoch->board->rank[rank].progress[channel], __ATOMIC_RELAXED);
+	memcpy(&progress, &half, sizeof(half));
+	return progress.call && !progress.left;
+}
+
 static enum drain_state look(const struct mc_epoch *epoch)
 {
 	enum drain_state state = DRAIN_CAUGHT_UP;
@@ -44,11 +60,21 @@ static enum drain_state look(const struct mc_epoch *epoch)
 
 			if (lead > 0)
 				return DRAIN_BEYOND;
-			if (lead < 0)
+			if (lead < 0 || is_in_call(epoch, r, c))
 				state = DRAIN_BEHIND;
 		}
 	}
 	return state;
+}
+
+/* The deadline that the ops which the leavers pushed for have. */
+static uint64_t op_deadline_ms(const struct mc_epoch *epoch)
+{
+	for (uint32_t c = 0; c < epoch->spec.n_channels; c++)
+		if (epoch->left_call[c] && epoch->left_call[c] <= epoch->spec.warmup_calls &&
+			epoch->spec.warmup_timeout_ms > epoch->spec.op_timeout_ms)
+			return epoch->spec.warmup_timeout_ms;
+	return epoch->spec.op_timeout_ms;
 }
 
 static void on_drain_tick(uv_timer_t *timer)
@@ -57,9 +83,10 @@ static void on_drain_tick(uv_timer_t *timer)
 	uint64_t waited_ms = mc_now_ms() - epoch->last_left_ms;
 	uint64_t drain_ms = epoch->group->groups->daemon->config.drain_ms;
 	enum drain_state state = look(epoch);
+	uint64_t op_ms = op_deadline_ms(epoch);
 
-	if (state == DRAIN_BEHIND && drain_ms < epoch->spec.op_timeout_ms)
-		drain_ms = epoch->spec.op_timeout_ms;
+	if (state == DRAIN_BEHIND && drain_ms < op_ms)
+		drain_ms = op_ms;
 	if (state != DRAIN_BEYOND && waited_ms < drain_ms)
 		return;
 	mc_epoch_end(epoch, MC_STATUS_LEFT, epoch->last_left_rank, epoch->last_left_rank,
