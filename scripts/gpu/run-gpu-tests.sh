@@ -182,6 +182,13 @@ bench() {
 cat "$root/BUNDLE" >"$logs/bundle.log" 2>/dev/null
 { date -u && uname -a && timeout 20 nvidia-smi && timeout 20 nvidia-smi topo -m; } >"$logs/machine.log" 2>&1
 memory before >"$logs/memory.log" 2>&1
+# a container's driver is not always known to the loader
+if "$arm" --probe 2>/dev/null | grep -q '^state: no driver'; then
+	for place in /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib64-nvidia /run/opengl-driver/lib; do
+		[ ! -e "$place/libcuda.so.1" ] ||
+			export LD_LIBRARY_PATH=$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+	done
+fi
 step probe 60 "$arm" --probe
 n_gpus=$(timeout 60 "$arm" --probe 2>/dev/null | grep -c '^gpu:')
 say "$(timeout 60 "$arm" --probe 2>/dev/null | grep -E '^(state|detail|driver|gpu):' | tr '\n' ' ')"
@@ -197,15 +204,30 @@ for _ in $(seq 200); do
 	sleep 0.1
 done
 moecommctl status
+moecommctl status 2>&1 | grep -i -m 1 -E 'not ready|no daemon' # last: this is what the summary shows
 exit 1
 END
 chmod +x "$dir/ready.sh"
 step daemon-ready 40 "$dir/ready.sh"
 memory daemon-ready >>"$logs/memory.log" 2>&1
-step host-worker 60 bash -c 'D=$(mktemp -d); trap "kill \$p; rm -rf \$D" EXIT
-	moecommd --backend host --socket $D/s & p=$!
-	for r in 0 1; do moecomm-worker --socket $D/s --wait 5000 --group host --rank $r --world-size 2 --rounds 5 --check & w="$w $!"; done
-	for i in $w; do wait $i || exit; done'
+cat >"$dir/host.sh" <<'END'
+#!/bin/sh
+# the host backend, from this bundle alone
+moecommd --backend host --socket "$DIR/host.sock" &
+daemon=$!
+trap 'kill $daemon' EXIT
+workers=
+for rank in 0 1; do
+	moecomm-worker --socket "$DIR/host.sock" --wait 5000 --group host --rank $rank --world-size 2 \
+		--rounds 5 --check &
+	workers="$workers $!"
+done
+for worker in $workers; do
+	wait "$worker" || exit
+done
+END
+chmod +x "$dir/host.sh"
+DIR=$dir step host-worker 60 "$dir/host.sh"
 
 if [ "$n_gpus" -gt 0 ]; then
 	nccl=$(find_nccl)
