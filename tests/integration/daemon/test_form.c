@@ -57,7 +57,7 @@ static void memory_is_armed_and_sealed(void **state)
 	struct mc_wire_layout layouts[3];
 	struct mc_wire_join join = {.group = "ep0",
 		.world_size = 3,
-		.max_rows = 4096,
+		.max_rows = 512,
 		.dispatch_row_bytes = 7168,
 		.combine_row_bytes = 7168,
 		.n_channels = 2,
