@@ -11,7 +11,7 @@
  * An op that leaves because the daemon said so waits this long for the Notice, which names the
  * rank; the daemon sends it in the same breath.
  */
-#define NOTICE_MS 300
+#define NOTICE_MS 400
 
 void mc_verdict_set(struct mc_verdict *verdict, enum moecomm_status status, int rank, uint64_t call,
 	const char *format, ...)
