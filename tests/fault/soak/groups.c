@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fault/soak/groups.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fault/soak/daemons.h"
+#include "fault/soak/expect.h"
+#include "fault/soak/plan.h"
+#include "fault/soak/soak.h"
+
+/* From one state of a group to the next; a replacement that starts on a loaded machine included. */
+#define PHASE_LIMIT_US INT64_C(45000000)
+/* A status that is late by this much on top of its bound and slack never comes. */
+#define OVERDUE_US   INT64_C(2000000)
+#define CALM_LIFE_US INT64_C(3000000)
+#define NEVER        INT64_MAX
+
+enum phase {
+	PHASE_STARTING,   /* the life's ranks join */
+	PHASE_WORKING,    /* all run */
+	PHASE_QUIET,      /* something was done that nobody may see */
+	PHASE_HURT,       /* something was done that all must see */
+	PHASE_RECOVERING, /* the next epoch forms */
+	PHASE_STOPPING,   /* all leave together */
+	PHASE_OVER,
+};
+
+static const char *const phase_name[] = {
+	"starting", "working", "quiet", "hurt", "recovering", "stopping", "over"};
+
+struct group {
+	uint32_t number, world_size, first_mortal;
+	struct soak_group *shared;
+	struct plan plan;
+	uint32_t events_left, n_lives;
+	enum phase phase;
+	int64_t since_us;
+	struct plan_event event;
+	struct expect expect;
+	bool known;     /* the daemon knew the group then */
+	uint64_t epoch; /* that the event hit */
+	int64_t begin_us, next_us, resume_us;
+	uint32_t daemon_serial; /* at the beginning of the phase before the ranks run */
+	pid_t ctl;
+	struct {
+		pid_t pid;
+		bool killed, stopped, may_exit;
+		bool counted;    /* has seen the event, or can't */
+		bool late;       /* and a problem of it was told */
+		int64_t base_us; /* from when its bound counts */
+		int64_t bound_us;
+		uint32_t n_seen; /* of its failures */
+	} rank[SOAK_WORLD];
+};
+
+static struct group groups[SOAK_GROUPS];
+static bool holding, stuck;
+
+static void enter(struct group *group, enum phase phase)
+{
+	group->phase = phase;
+	group->since_us = soak_now_us();
+	group->daemon_serial = daemons_serial();
+}
+
+/* ---- lives ---- */
+
+static void start_rank(struct group *group, uint32_t rank)
+{
+	group->rank[rank].killed = group->rank[rank].may_exit = false;
+	group->rank[rank].pid = soak_rank_start(group->number, rank);
+}
+
+static void start_life(struct group *group)
+{
+	struct plan_life life = plan_next_life(&group->plan);
+
+	group->world_size = life.world_size;
+	group->events_left = soak->calm ? 0 : life.n_events;
+	group->n_lives++;
+	atomic_store(&group->shared->world_size, life.world_size);
+	atomic_store(&group->shared->stop, false);
+	for (uint32_t r = 0; r < SOAK_WORLD; r++) {
+		atomic_store(&group->shared->slot[r].state, SOAK_ABSENT);
+		atomic_store(&group->shared->slot[r].command, SOAK_GO_ON);
+	}
+	enter(group, PHASE_STARTING);
+	/* the resident rank sees this */
+	atomic_fetch_add(&group->shared->life, 1);
+	for (uint32_t r = group->first_mortal; r < group->world_size; r++)
+		start_rank(group, r);
+}
+
+void groups_start(void)
+{
+	for (uint32_t g = 0; g < SOAK_GROUPS; g++) {
+		groups[g].number = g;
+		groups[g].shared = &soak->group[g];
+		groups[g].plan = plan_new(soak->seed, g);
+		groups[g].first_mortal = g < SOAK_RESIDENT ? 1 : 0;
+		start_life(&groups[g]);
+	}
+}
+
+static void plan_event(struct group *group)
+{
+	group->event =
+		plan_next_event(&group->plan, group->world_size, group->first_mortal, SOAK_OP_MS);
+	group->next_us = soak_now_us() + group->event.wait_ms * INT64_C(1000);
+}
+
+/* All ranks run in one epoch and have done so many rounds there. */
+static bool all_run(const struct group *group, uint64_t n_rounds)
+{
+	uint64_t epoch = atomic_load(&group->shared->slot[0].epoch);
+
+	for (uint32_t r = 0; r < group->world_size; r++) {
+		const struct soak_slot *slot = &group->shared->slot[r];
+
+		if (atomic_load(&slot->state) != SOAK_RUNNING ||
+			atomic_load(&slot->epoch) != epoch ||
+			atomic_load(&slot->round) < n_rounds || !atomic_load(&slot->first_ok_us) ||
+			atomic_load(&slot->n_failures) != group->rank[r].n_seen)
+			return false;
+	}
+	return true;
+}
+
+/* ---- events ---- */
+
+static void send_signal(struct group *group, uint32_t rank, int signal)
+{
+	if (group->rank[rank].pid <= 0)
+		return;
+	group->rank[rank].stopped = signal == SIGSTOP;
+	if (signal == SIGKILL)
+		group->rank[rank].killed = group->rank[rank].counted = true;
+	kill(group->rank[rank].pid, signal);
+}
+
+static void command(struct group *group, enum soak_command what)
+{
+	struct soak_slot *slot = &group->shared->slot[group->event.victim];
+
+	atomic_store(&slot->argument, group->event.hold_ms);
+	atomic_store(&slot->woke_us, 0);
+	atomic_store(&slot->command, what);
+}
+
+/* The daemon knows all members, and has had the time to. */
+static bool attached(const struct group *group)
+{
+	if (!daemons_settled())
+		return false;
+	for (uint32_t r = 0; r < group->world_size; r++)
+		if (!atomic_load(&group->shared->slot[r].attached))
+			return false;
+	return true;
+}
+
+static void begin_event(struct group *group)
+{
+	struct plan_event *event = &group->event;
+
+	group->known = attached(group);
+	/* a daemon that is away, or does not know the group, can't abort it */
+	if (event->kind == PLAN_ABORT_CTL && !group->known)
+		event->kind = PLAN_ABORT_MEMBER;
+	group->expect = expect_of(event, group->known);
+	group->epoch = atomic_load(&group->shared->slot[0].epoch);
+	enter(group, group->expect.statuses ? PHASE_HURT : PHASE_QUIET);
+	group->begin_us = soak_now_us();
+	group->resume_us = group->expect.statuses ? NEVER : group->begin_us + event->hold_ms * 1000;
+	for (uint32_t r = 0; r < group->world_size; r++) {
+		group->rank[r].counted = group->rank[r].late = false;
+		group->rank[r].base_us = group->begin_us;
+		group->rank[r].bound_us = group->expect.bound_ms * INT64_C(1000);
+	}
+	switch (event->kind) {
+	case PLAN_KILL:
+	case PLAN_KILL_TWO:
+		send_signal(group, event->victim, SIGKILL);
+		if (event->second != event->victim)
+			send_signal(group, event->second, SIGKILL);
+		break;
+	case PLAN_STOP_SHORT:
+	case PLAN_STOP_LONG:
+	case PLAN_STOP_KILL:
+		send_signal(group, event->victim, SIGSTOP);
+		group->rank[event->victim].base_us = NEVER;
+		break;
+	case PLAN_DELAY_SHORT:
+	case PLAN_DELAY_LONG:
+		command(group, SOAK_SLEEP);
+		group->rank[event->victim].base_us = NEVER;
+		break;
+	case PLAN_ABORT_MEMBER:
+		command(group, SOAK_ABORT);
+		break;
+	case PLAN_ABORT_CTL:
+		group->ctl = daemons_abort(group->number);
+		break;
+	case PLAN_LEAVE:
+		command(group, SOAK_LEAVE);
+		group->rank[event->victim].counted = group->rank[event->victim].may_exit = true;
+		break;
+	case PLAN_MISMATCH:
+		command(group, SOAK_MISMATCH);
+		break;
+	default:
+		break;
+	}
+}
+
+/* For the table: without the daemon's help it is another thing. */
+static const char *group_event_name(const struct group *group)
+{
+	static char alone[PLAN_KINDS][48];
+	const char *name = plan_kind_name(group->event.kind);
+
+	if (group->known)
+		return name;
+	snprintf(alone[group->event.kind], sizeof(alone[0]), "%s, no daemon", name);
+	return alone[group->event.kind];
+}
+
+/* A failure that the event explains, or not. */
+static void take_failure(struct group *group, uint32_t r, const struct soak_failure *failure)
+{
+	const char *name = moecomm_status_name((enum moecomm_status)failure->status), *why;
+	int64_t took_us;
+
+	if (group->phase == PHASE_HURT && failure->epoch == group->epoch &&
+		!group->rank[r].counted) {
+		if (group->event.kind == PLAN_DELAY_LONG && r == group->event.victim) {
+			group->rank[r].base_us = atomic_load(&group->shared->slot[r].woke_us);
+			group->rank[r].bound_us = EXPECT_SOON_MS * 1000;
+		}
+		/* a stopped rank's clock starts when it may go on */
+		took_us = failure->at_us - group->rank[r].base_us;
+		why = expect_check(&group->expect, failure, r, took_us, group->rank[r].bound_us);
+		group->rank[r].counted = true;
+		soak_account_add(group_event_name(group), name, took_us);
+		if (why)
+			soak_problem("%s of rank %u in epoch %" PRIu64
+				     " of g%u (%u ranks): rank %u "
+				     "saw %s of rank %d after %" PRId64 " ms: %s (%s)",
+				group_event_name(group), group->event.victim, group->epoch,
+				group->number, group->world_size, r, name, failure->rank,
+				took_us / 1000, why, failure->detail);
+		return;
+	}
+	/* an epoch that one rank saw ready and the daemon died before another did */
+	if ((group->phase == PHASE_RECOVERING || group->phase == PHASE_STARTING) &&
+		group->daemon_serial != daemons_serial()) {
+		soak_account_add("daemon, while joining", name, 0);
+		return;
+	}
+	soak_problem("rank %u of %u in epoch %" PRIu64
+		     " of g%u, %s: %s of rank %d at round %" PRIu64 " without a reason: %s",
+		r, group->world_size, failure->epoch, group->number, phase_name[group->phase], name,
+		failure->rank, failure->round, failure->detail);
+	if (group->phase == PHASE_WORKING || group->phase == PHASE_QUIET) {
+		group->epoch = failure->epoch;
+		group->begin_us = failure->at_us;
+		if (group->rank[group->event.victim].stopped)
+			send_signal(group, group->event.victim, SIGCONT);
+		enter(group, PHASE_RECOVERING);
+	}
+}
+
+static void take_failures(struct group *group)
+{
+	for (uint32_t r = 0; r < SOAK_WORLD; r++) {
+		struct soak_slot *slot = &group->shared->slot[r];
+		uint32_t n = atomic_load(&slot->n_failures);
+
+		for (; group->rank[r].n_seen != n; group->rank[r].n_seen++)
+			take_failure(
+				group, r, &slot->failure[group->rank[r].n_seen % SOAK_FAILURES]);
+	}
+}
+
+/* ---- processes ---- */
+
+static void take_exits(struct group *group)
+{
+	int status;
+
+	for (uint32_t r = 0; r < SOAK_WORLD; r++) {
+		if (group->rank[r].pid <= 0 ||
+			waitpid(group->rank[r].pid, &status, WNOHANG) != group->rank[r].pid)
+			continue;
+		group->rank[r].pid = 0;
+		group->rank[r].stopped = false;
+		if (group->rank[r].killed ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL
+					  : !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+			soak_problem("rank %u of g%u ended with wait status %#x", r, group->number,
+				(unsigned)status);
+		else if (!group->rank[r].killed && !group->rank[r].may_exit &&
+			 group->phase != PHASE_STOPPING)
+			soak_problem("rank %u of g%u ended on its own", r, group->number);
+	}
+	if (group->ctl > 0 && waitpid(group->ctl, &status, WNOHANG) == group->ctl) {
+		group->ctl = 0;
+		if (!WIFEXITED(status) || WEXITSTATUS(status))
+			soak_problem("moecommctl abort g%u ended with wait status %#x",
+				group->number, (unsigned)status);
+	}
+}
+
+static void replace(struct group *group)
+{
+	int64_t after_us = group->since_us + group->event.hold_ms * INT64_C(1000);
+
+	if (soak_now_us() < after_us)
+		return;
+	for (uint32_t r = group->first_mortal; r < group->world_size; r++)
+		if (!group->rank[r].pid)
+			start_rank(group, r);
+}
+
+/* ---- phases ---- */
+
+static void be_hurt(struct group *group, int64_t now_us)
+{
+	uint32_t victim = group->event.victim;
+	bool all = true, others = true;
+
+	for (uint32_t r = 0; r < group->world_size; r++) {
+		int64_t base_us = group->rank[r].base_us;
+
+		if (group->rank[r].counted)
+			continue;
+		all = false;
+		others &= r == victim;
+		if (group->rank[r].late || base_us == NEVER ||
+			now_us < base_us + group->rank[r].bound_us + soak->slack_ms * 1000 +
+					 OVERDUE_US)
+			continue;
+		group->rank[r].late = group->rank[r].counted = true;
+		soak_problem("%s of rank %u in epoch %" PRIu64
+			     " of g%u (%u ranks): rank %u has seen nothing of it after %" PRId64
+			     " ms",
+			group_event_name(group), victim, group->epoch, group->number,
+			group->world_size, r, (now_us - base_us) / 1000);
+	}
+	if (all) {
+		enter(group, PHASE_RECOVERING);
+		return;
+	}
+	if (!others || !group->rank[victim].stopped)
+		return;
+	if (group->resume_us == NEVER) {
+		group->resume_us = now_us + group->event.hold_ms * 1000;
+	} else if (now_us >= group->resume_us) {
+		group->rank[victim].base_us = now_us;
+		group->rank[victim].bound_us = EXPECT_SOON_MS * 1000;
+		send_signal(group, victim, group->event.kind == PLAN_STOP_KILL ? SIGKILL : SIGCONT);
+	}
+}
+
+static void recover(struct group *group)
+{
+	int64_t last_us = 0, from_us = group->begin_us;
+
+	replace(group);
+	if (!all_run(group, 1) || atomic_load(&group->shared->slot[0].epoch) <= group->epoch)
+		return;
+	for (uint32_t r = 0; r < group->world_size; r++) {
+		int64_t ok_us = atomic_load(&group->shared->slot[r].first_ok_us);
+
+		last_us = ok_us > last_us ? ok_us : last_us;
+		/* one that was held up can't join before it may go on */
+		if (group->rank[r].base_us > from_us && group->rank[r].base_us < last_us)
+			from_us = group->rank[r].base_us;
+	}
+	soak_account_add(group_event_name(group), "next epoch works", last_us - from_us);
+	plan_event(group);
+	enter(group, PHASE_WORKING);
+}
+
+static void work(struct group *group, int64_t now_us, bool quiet)
+{
+	bool ends = quiet ||
+		    (soak->calm ? now_us - group->since_us > CALM_LIFE_US : !group->events_left);
+
+	if (ends) {
+		if (!all_run(group, 1))
+			return;
+		atomic_store(&group->shared->stop, true);
+		enter(group, PHASE_STOPPING);
+	} else if (!soak->calm && now_us >= group->next_us && !holding) {
+		/* a group that never gets as far hangs */
+		if (!all_run(group, SOAK_STEADY_ROUND))
+			return;
+		group->events_left--;
+		begin_event(group);
+	} else if (!soak->calm) {
+		group->since_us = now_us;
+	}
+}
+
+static void stop(struct group *group, bool quiet)
+{
+	for (uint32_t r = 0; r < group->world_size; r++)
+		if (atomic_load(&group->shared->slot[r].state) != SOAK_DONE || group->rank[r].pid)
+			return;
+	if (quiet)
+		enter(group, PHASE_OVER);
+	else
+		start_life(group);
+}
+
+static void step(struct group *group, bool quiet)
+{
+	int64_t now_us;
+
+	take_failures(group);
+	take_exits(group);
+	now_us = soak_now_us();
+	switch (group->phase) {
+	case PHASE_STARTING:
+		if (all_run(group, 1)) {
+			plan_event(group);
+			enter(group, PHASE_WORKING);
+		}
+		break;
+	case PHASE_WORKING:
+		work(group, now_us, quiet);
+		break;
+	case PHASE_QUIET:
+		if (now_us < group->resume_us)
+			break;
+		if (group->rank[group->event.victim].stopped)
+			send_signal(group, group->event.victim, SIGCONT);
+		soak_account_add(group_event_name(group), "nothing seen", now_us - group->begin_us);
+		plan_event(group);
+		enter(group, PHASE_WORKING);
+		break;
+	case PHASE_HURT:
+		be_hurt(group, now_us);
+		break;
+	case PHASE_RECOVERING:
+		recover(group);
+		break;
+	case PHASE_STOPPING:
+		stop(group, quiet);
+		break;
+	case PHASE_OVER:
+		return;
+	}
+	if (now_us - group->since_us > PHASE_LIMIT_US && !stuck) {
+		stuck = true;
+		soak_problem("g%u (%u ranks) hangs: %s since %" PRId64
+			     " s, last event %s of rank %u",
+			group->number, group->world_size, phase_name[group->phase],
+			(now_us - group->since_us) / 1000000, group_event_name(group),
+			group->event.victim);
+	}
+}
+
+void groups_step(bool quiet)
+{
+	for (uint32_t g = 0; g < SOAK_GROUPS; g++)
+		step(&groups[g], quiet);
+}
+
+bool groups_hurt(void)
+{
+	for (uint32_t g = 0; g < SOAK_GROUPS; g++)
+		if (groups[g].phase == PHASE_HURT)
+			return true;
+	return false;
+}
+
+void groups_hold(bool hold)
+{
+	holding = hold;
+}
+
+bool groups_over(void)
+{
+	for (uint32_t g = 0; g < SOAK_GROUPS; g++)
+		if (groups[g].phase != PHASE_OVER)
+			return false;
+	return true;
+}
+
+bool groups_stuck(void)
+{
+	return stuck;
+}
+
+void groups_print(void)
+{
+	for (uint32_t g = 0; g < SOAK_GROUPS; g++) {
+		printf("g%u: life %u, %u ranks, %s\n", g, groups[g].n_lives, groups[g].world_size,
+			phase_name[groups[g].phase]);
+		for (uint32_t r = 0; r < groups[g].world_size; r++) {
+			const struct soak_slot *slot = &groups[g].shared->slot[r];
+
+			printf("  rank %u: pid %d%s, state %u, epoch %" PRIu64 ", round %" PRIu64
+			       ", attached %d\n",
+				r, (int)groups[g].rank[r].pid,
+				groups[g].rank[r].stopped ? " (stopped)" : "",
+				atomic_load(&slot->state), atomic_load(&slot->epoch),
+				atomic_load(&slot->round), atomic_load(&slot->attached));
+		}
+	}
+}
+
+void groups_kill(void)
+{
+	for (uint32_t g = 0; g < SOAK_GROUPS; g++)
+		for (uint32_t r = 0; r < SOAK_WORLD; r++)
+			if (groups[g].rank[r].pid > 0)
+				kill(groups[g].rank[r].pid, SIGKILL);
+}
