@@ -235,6 +235,9 @@ static void take_failure(struct group *group, uint32_t r, const struct soak_fail
 	const char *name = moecomm_status_name((enum moecomm_status)failure->status), *why;
 	int64_t took_us;
 
+	/* the first of two that are killed can still be seen by the second */
+	if (group->rank[r].killed)
+		return;
 	if (group->phase == PHASE_HURT && failure->epoch == group->epoch &&
 		!group->rank[r].counted) {
 		if (group->event.kind == PLAN_DELAY_LONG && r == group->event.victim) {
