@@ -41,6 +41,13 @@ enum bench_series {
 	BENCH_N_SERIES,
 };
 
+/* Numbers of enum moecomm_dtype. */
+enum bench_dtype {
+	BENCH_BF16 = 1,
+	BENCH_FP16 = 2,
+	BENCH_FP32 = 3,
+};
+
 struct bench_options {
 	enum bench_kind kind;
 	int world_size;

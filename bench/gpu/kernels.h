@@ -8,13 +8,11 @@
 
 #include <stdint.h>
 #include <cuda_runtime_api.h>
+#include "bench/gpu/gpu.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* Numbers of enum moecomm_dtype. */
-enum { BENCH_BF16 = 1, BENCH_FP16 = 2, BENCH_FP32 = 3 };
 
 /* Every byte random. */
 cudaError_t bench_fill_bytes(void *to, uint64_t n_bytes, uint64_t key, cudaStream_t stream);

@@ -17,7 +17,6 @@ int bench_nccl_open(const char *library, struct bench_nccl *ret_nccl, char *ret_
 		{&n.error_string, "ncclGetErrorString", 1},
 		{&n.unique_id, "ncclGetUniqueId", 1},
 		{&n.init_rank, "ncclCommInitRank", 1},
-		{&n.abort, "ncclCommAbort", 1},
 		{&n.all_gather, "ncclAllGather", 1},
 		{&n.reduce_scatter, "ncclReduceScatter", 1},
 		{&n.memory_alloc, "ncclMemAlloc", 0},

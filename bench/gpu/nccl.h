@@ -26,7 +26,6 @@ struct bench_nccl {
 	const char *(*error_string)(int result);
 	int (*unique_id)(bench_nccl_id *ret_id);
 	int (*init_rank)(void **ret_comm, int n_ranks, bench_nccl_id id, int rank);
-	int (*abort)(void *comm);
 	int (*all_gather)(const void *send, void *receive, size_t n_send, int type, void *comm,
 		cudaStream_t stream);
 	int (*reduce_scatter)(const void *send, void *receive, size_t n_receive, int type, int op,

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/gpu/kernels.h"
 #include "bench/gpu/nccl.h"
 #include "bench/gpu/work.h"
 

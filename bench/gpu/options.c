@@ -7,8 +7,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "bench/gpu/kernels.h"
-
 static const char *const kinds[] = {"dispatch", "combine", "fused", "chain"};
 
 const char *bench_kind_name(enum bench_kind kind)

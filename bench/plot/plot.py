@@ -101,7 +101,7 @@ def with_gnuplot(data, picture):
             "set xlabel 'tokens a rank'",
             "set ylabel 'time an op, µs'",
             "set grid",
-            "set key outside right top noenhanced",
+            "set key left top inside noenhanced font ',9'",
             "plot " + ", ".join(plots),
         ]
     )
@@ -135,7 +135,7 @@ def with_matplotlib(data, picture):
     axes.set_ylabel("time an op, µs")
     axes.set_title(title_of(data), fontsize=10)
     axes.grid(True, which="both", alpha=0.3)
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(fontsize=7, loc="upper left")
     figure.savefig(picture, bbox_inches="tight")
 
 
