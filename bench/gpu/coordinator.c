@@ -173,6 +173,9 @@ static int run(const struct bench_options *options, struct bench_shared *shared)
 		if (!shared->machine.n_devices)
 			return MC_BENCH_FAILED;
 	}
+	/* what is known already outlives whoever stops a run that takes too long */
+	if (options->json_path && bench_json_write(options, shared))
+		return MC_BENCH_FAILED;
 	run_nccl(options, shared);
 	bench_table_print(options, shared);
 	if (options->json_path && bench_json_write(options, shared))

@@ -59,6 +59,7 @@ struct bench_options {
 	int replays;
 	int repeats;
 	int timeout_s; /* of one phase */
+	int history;   /* calls of mixed sizes before the first measurement */
 	bool shared_gpu;
 	bool nccl;
 	const char *nccl_library;

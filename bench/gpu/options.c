@@ -50,6 +50,7 @@ static void usage(const char *kind)
 	       "  --dtype T           bf16, fp16 or fp32 (bf16)\n"
 	       "  --replays N         graph replays in one repeat (200); fewer where one is slow\n"
 	       "  --repeats N         repeats; medians are told (5)\n"
+	       "  --history N         calls of mixed sizes before the first measurement (0)\n"
 	       "  --seed N            of the inputs (random)\n"
 	       "  --shared-gpu        allow several ranks on one GPU, which says nothing about "
 	       "speed\n"
@@ -109,6 +110,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 		REPLAYS,
 		REPEATS,
 		SEED,
+		HISTORY,
 		SHARED,
 		NCCL,
 		SOCKET,
@@ -126,6 +128,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 		{"replays", required_argument, NULL, REPLAYS},
 		{"repeats", required_argument, NULL, REPEATS},
 		{"seed", required_argument, NULL, SEED},
+		{"history", required_argument, NULL, HISTORY},
 		{"shared-gpu", no_argument, NULL, SHARED},
 		{"nccl", required_argument, NULL, NCCL},
 		{"socket", required_argument, NULL, SOCKET},
@@ -151,6 +154,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 		o.kind++;
 	if (getrandom(&o.seed, sizeof(o.seed), 0) != (ssize_t)sizeof(o.seed))
 		o.seed = 1;
+	o.seed >>= 1; /* as --seed and the JSON take it */
 	sizes("1,4,16,64,256,1024", &o);
 	optind = 0; /* another parser has run before */
 	while (!r && (c = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -192,6 +196,10 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 		case SEED:
 			r = number("seed", optarg, 0, INT64_MAX, &v);
 			o.seed = (uint64_t)v;
+			break;
+		case HISTORY:
+			r = number("history", optarg, 0, 1000000000, &v);
+			o.history = (int)v;
 			break;
 		case SHARED:
 			o.shared_gpu = true;

@@ -150,6 +150,27 @@ static bool healthy(struct bench_rank *rank, struct ours *ours)
 	return false;
 }
 
+/* Whether figures depend on what a group has been through; the same sizes on all ranks. */
+static bool make_history(struct bench_rank *rank, struct ours *ours)
+{
+	const struct bench_options *o = rank->options;
+	uint64_t dice = o->seed | 1;
+
+	for (int i = 0; i < o->history; i++) {
+		dice = dice * 6364136223846793005ull + 1442695040888963407ull;
+		/* sizes between those measured as well, with what their ends leave of a vector */
+		ours->work.tokens =
+			1 + (int64_t)((dice >> 33) %
+				      (uint64_t)o->sizes[(dice >> 20) % (uint64_t)o->n_sizes]);
+		if (!enqueue(rank, ours, i))
+			return false;
+		if (i % 512 == 511)
+			BENCH_TRY(rank, cudaStreamSynchronize(rank->stream));
+	}
+	BENCH_TRY(rank, cudaStreamSynchronize(rank->stream));
+	return healthy(rank, ours);
+}
+
 static bool measure_sizes(struct bench_rank *rank, struct ours *ours)
 {
 	const struct bench_options *o = rank->options;
@@ -188,7 +209,7 @@ bool bench_phase_ours(struct bench_rank *rank)
 	r = bench_rank_open(rank) &&
 	    bench_work_open(rank, with_dispatch, o->kind != BENCH_DISPATCH, o->kind == BENCH_FUSED,
 		    NULL, &ours.work) &&
-	    join(rank, &ours) && measure_sizes(rank, &ours);
+	    join(rank, &ours) && make_history(rank, &ours) && measure_sizes(rank, &ours);
 	if (r)
 		r = bench_barrier(rank->shared, o->world_size);
 	moecomm_group_leave(ours.group);

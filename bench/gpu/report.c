@@ -120,6 +120,8 @@ void bench_table_print(const struct bench_options *options, const struct bench_s
 		printf(", NCCL %d.%d.%d", m->nccl_version / 10000, m->nccl_version / 100 % 100,
 			m->nccl_version % 100);
 	printf("; arena %.1f MiB a rank\n", (double)m->arena_bytes / (1 << 20));
+	if (options->history)
+		printf("# after %d calls of mixed sizes\n", options->history);
 	print_floors(shared);
 	if (shared->nccl_note[0])
 		printf("# NCCL: %s\n", shared->nccl_note);

@@ -167,6 +167,7 @@ int bench_json_write(const struct bench_options *options, const struct bench_sha
 	text(root, "dtype", bench_dtype_name(options->dtype));
 	number(root, "repeats", options->repeats);
 	number(root, "graph_ops", BENCH_GRAPH_OPS);
+	number(root, "history_calls", options->history);
 	number(root, "seed", (int64_t)options->seed);
 	json_object_object_add(root, "machine", machine(options, shared));
 	json_object_object_add(root, "floors", floors(shared));
