@@ -36,6 +36,7 @@ stage=$output/$name
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# shellcheck disable=SC2054 # the commas are the linker's
 options=(-DCMAKE_BUILD_TYPE=RelWithDebInfo -DMOECOMM_CUDA=ON -DMOECOMM_FAULT_INJECTION=OFF
 	-DBUILD_TESTING=ON "-DMOECOMM_TEST_ROOMS=support;gpu" -DCMAKE_INSTALL_PREFIX=/opt/moecomm -DCMAKE_INSTALL_LIBDIR=lib
 	# the build tree's own layout is the bundle's: test programs are copied from it as they are
@@ -123,10 +124,10 @@ while read -r file; do
 done < <(elf_files | grep -v "^$stage/lib/lib")
 [ $bad = 0 ]
 
-tar -C "$output" -I 'zstd -q -19 -T2' -cf "$output/$name.tar.zst" "$name"
-mib=$(($(stat -c %s "$output/$name.tar.zst") >> 20))
+tar -C "$output" -I 'gzip -9' -cf "$output/$name.tar.gz" "$name"
+mib=$(($(stat -c %s "$output/$name.tar.gz") >> 20))
 tree=$(du -sm "$stage" | cut -f1)
-echo "$output/$name.tar.zst: $mib MiB, unpacked $tree MiB"
+echo "$output/$name.tar.gz: $mib MiB, unpacked $tree MiB"
 if [ "$tree" -ge $max_mib ]; then
 	echo "bundle: $tree MiB unpacked is more than the $max_mib MiB that a bundle may have:" \
 		"build for fewer architectures" >&2

@@ -13,7 +13,7 @@ case "${1:-test}" in
 build) ;;
 test) packages+=(spin python3 procps) ;;
 fuzz) packages+=(spin python3 procps clang llvm) ;;
-bundle) packages+=(patchelf zstd binutils) ;;
+bundle) packages+=(python3 binutils) ;;
 *)
 	echo "setup: unknown set '$1': use build, test, fuzz or bundle" >&2
 	exit 2
