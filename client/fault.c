@@ -146,8 +146,16 @@ void mc_fault_explain_abort(
 {
 	enum moecomm_status status = believable(mc_abort_status(abort_word));
 	uint32_t reporter = mc_abort_reporter(abort_word);
-	struct mc_fault fault = read_record(group->board, group->rank);
+	struct mc_fault fault;
 
+	/* the data plane knows no leaving: to it that is one way to be aborted */
+	if (mc_abort_status(abort_word) == MOECOMM_LEFT && reporter >= 1 &&
+		reporter <= group->world_size) {
+		mc_verdict_set(ret_verdict, MOECOMM_LEFT, (int)reporter - 1, 0,
+			"rank %u has left group %s", reporter - 1, group->name);
+		return;
+	}
+	fault = read_record(group->board, group->rank);
 	/* this rank's own failure first, then the reporter's, whom everybody else quotes too */
 	if (fault.status == MC_FAULT_NONE && reporter >= 1 && reporter <= group->world_size)
 		fault = read_record(group->board, reporter - 1);

@@ -164,18 +164,35 @@ enum moecomm_status mc_group_op_failed(
 	return mc_group_explain(group);
 }
 
+/* The abort word if it is news; with group->lock held. */
+static uint32_t unmet_word(const struct moecomm_group *group)
+{
+	if (!group->mapped || group->phase != MC_GROUP_PHASE_MEMBER ||
+		group->verdict.status != MOECOMM_OK)
+		return 0;
+	return __atomic_load_n(&group->board->wait.abort_word, __ATOMIC_ACQUIRE);
+}
+
 void mc_group_look_at_board(struct moecomm_group *group, bool tell)
 {
 	struct mc_verdict verdict = {.status = MOECOMM_OK};
-	uint32_t word = 0;
+	uint32_t word;
 
 	pthread_mutex_lock(&group->lock);
-	if (group->mapped && group->phase == MC_GROUP_PHASE_MEMBER &&
-		group->verdict.status == MOECOMM_OK) {
-		word = __atomic_load_n(&group->board->wait.abort_word, __ATOMIC_ACQUIRE);
-		if (word)
-			mc_fault_explain_abort(group, word, &verdict);
-	}
+	word = unmet_word(group);
+	pthread_mutex_unlock(&group->lock);
+	if (!word)
+		return;
+	/* as an op does: a verdict from the word alone would say less, and it would stand */
+	if (atomic_load(&group->daemon_connected) &&
+		(mc_abort_reporter(word) == 0 ||
+			data_plane_status((enum moecomm_status)mc_abort_status(word)) ==
+				MC_FAULT_ABORTED))
+		await_verdict(group);
+	pthread_mutex_lock(&group->lock);
+	word = unmet_word(group);
+	if (word)
+		mc_fault_explain_abort(group, word, &verdict);
 	pthread_mutex_unlock(&group->lock);
 	if (word && mc_group_fail(group, &verdict, mc_abort_reporter(word)) && tell)
 		tell_daemon(group, &verdict);

@@ -89,9 +89,7 @@ static void on_drain_tick(uv_timer_t *timer)
 		drain_ms = op_ms;
 	if (state != DRAIN_BEYOND && waited_ms < drain_ms)
 		return;
-	/* the data plane has no word for leaving: with the daemon as reporter clients wait for the
-	 * Notice, instead of taking it for an abort by that rank */
-	mc_epoch_end(epoch, MC_STATUS_LEFT, epoch->last_left_rank, MC_NO_RANK,
+	mc_epoch_end(epoch, MC_STATUS_LEFT, epoch->last_left_rank, epoch->last_left_rank,
 		"rank %u has left group %s", epoch->last_left_rank, epoch->group->name);
 }
 

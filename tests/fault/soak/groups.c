@@ -140,7 +140,9 @@ static void send_signal(struct group *group, uint32_t rank, int signal)
 	group->rank[rank].stopped = signal == SIGSTOP;
 	if (signal == SIGKILL)
 		group->rank[rank].killed = group->rank[rank].counted = true;
-	kill(group->rank[rank].pid, signal);
+	if (kill(group->rank[rank].pid, signal))
+		soak_problem(
+			"can't send signal %d to rank %u of g%u: %m", signal, rank, group->number);
 }
 
 static void command(struct group *group, enum soak_command what)

@@ -297,6 +297,16 @@ static void rank_init(struct rank *rank, uint32_t group, uint32_t number, moecom
 	rank->draw = plan_new((uint64_t)getpid(), number);
 }
 
+/* Ends with its parent. In a session of its own: when a shell's end orphans a process group, the
+ * kernel lets all stopped members of it go on. */
+static void be_child(pid_t parent)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	setsid();
+}
+
 pid_t soak_rank_start(uint32_t group, uint32_t number)
 {
 	struct soak_slot *slot = &soak->group[group].slot[number];
@@ -310,9 +320,7 @@ pid_t soak_rank_start(uint32_t group, uint32_t number)
 	pid = fork();
 	if (pid)
 		return pid;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
+	be_child(parent);
 	snprintf(label, sizeof(label), "soak-g%u-%u", group, number);
 	rank_init(&rank, group, number, attach(label));
 	if (rank.context)
@@ -397,9 +405,7 @@ pid_t soak_resident_start(void)
 	pid = fork();
 	if (pid)
 		return pid;
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(1);
+	be_child(parent);
 	context = attach("soak-resident");
 	if (!context)
 		exit(1);
