@@ -23,6 +23,9 @@ static const char *check_members(
 			return "a token has the wrong length";
 		if (mc_member_find(groups, member->id))
 			return "a membership is there twice";
+		for (size_t j = 0; j < i; j++)
+			if (stored->members[j]->id == member->id)
+				return "a membership is there twice";
 		has[member->rank] = true;
 	}
 	if (!stored->n_members ||

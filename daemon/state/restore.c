@@ -184,7 +184,7 @@ static bool restore_epoch(struct restoring *restoring, struct mc_group *group,
 {
 	struct mc_adopt_plan plan;
 	struct mc_log_about about = {.group = group->name, .epoch = stored->number};
-	char name[sizeof(group->name)], text[256] = "";
+	char name[sizeof(group->name)], text[512] = "";
 	const char *wrong;
 
 	snprintf(name, sizeof(name), "%s", group->name);
@@ -300,9 +300,11 @@ static void clear_rest(struct restoring *restoring)
 			continue;
 		}
 		if (entry->kind == MC_STORE_UNKNOWN) {
-			mc_codec_text_fit(entry->name, sizeof(entry->name) - 1);
+			char shown[MC_STORE_NAME_BYTES];
+
+			memcpy(shown, entry->name, sizeof(shown));
 			mc_log(LOG_WARNING, "the stored fd '%s' is none of ours: it is closed",
-				entry->name);
+				mc_codec_text_fit(shown, sizeof(shown) - 1));
 		} else if (of_epoch && entry->number != logged) {
 			logged = entry->number;
 			mc_log(LOG_WARNING,

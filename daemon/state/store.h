@@ -16,7 +16,8 @@
 
 /* Keeps all names together below that limit; the unit's FileDescriptorStoreMax= is higher. */
 #define MC_STORE_MAX_FDS    7000u
-#define MC_STORE_NAME_BYTES 64u
+/* systemd takes 255. */
+#define MC_STORE_NAME_BYTES 256u
 
 struct mc_store {
 	bool is_open; /* there is a manager with a store */
