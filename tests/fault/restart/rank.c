@@ -191,6 +191,13 @@ static bool obey(struct rank *rank)
 		rejoin(rank);
 		break;
 	default:
+		if (rank->round && rank->round == atomic_load(&view->pause_at)) {
+			atomic_store(&view->is_paused, true);
+			look(rank);
+			sleep_us(1000);
+			return true;
+		}
+		atomic_store(&view->is_paused, false);
 		if (!rank->has_failed)
 			run_round(rank);
 		else if (rank->rejoin)

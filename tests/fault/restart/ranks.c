@@ -193,6 +193,39 @@ bool rank_is_beyond(const struct rank_view *view, const void *data)
 	       atomic_load(&view->n_ok) > 0;
 }
 
+static char *maps(pid_t pid, bool with_inode)
+{
+	char path[64], line[512], *text = NULL;
+	unsigned long begin, end, inode;
+	char name[256];
+	size_t n_text = 0;
+	FILE *file, *out = open_memstream(&text, &n_text);
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	file = fopen(path, "re");
+	assert_non_null(file);
+	assert_non_null(out);
+	while (fgets(line, sizeof(line), file)) {
+		if (!strstr(line, "memfd:moecomm") || sscanf(line, "%lx-%lx %*s %*s %*s %lu %255s",
+							      &begin, &end, &inode, name) != 4)
+			continue;
+		fprintf(out, "%lx-%lx %lu %s\n", begin, end, with_inode ? inode : 0, name);
+	}
+	fclose(file);
+	fclose(out);
+	return text;
+}
+
+char *ranks_maps(pid_t pid)
+{
+	return maps(pid, true);
+}
+
+char *ranks_places(pid_t pid)
+{
+	return maps(pid, false);
+}
+
 void ranks_command(struct ranks *ranks, int rank, enum rank_command command)
 {
 	atomic_store(&ranks->view[rank].command, (int)command);

@@ -47,8 +47,9 @@ struct rank_view {
 	atomic_int status;          /* of the last failure */
 	atomic_int fault_rank;
 	_Atomic uint64_t fault_call;
-	atomic_int rejoin_status; /* of the last try */
-	_Atomic uint64_t address; /* of the own output; unused by ranks that map nothing */
+	atomic_int rejoin_status;  /* of the last try */
+	_Atomic uint64_t pause_at; /* waits before that round until this is 0 again; 0: nowhere */
+	atomic_bool is_paused;
 	_Atomic uint64_t round;
 	char detail[512];
 };
@@ -96,6 +97,11 @@ bool rank_is_disconnected(const struct rank_view *view, const void *data);
 bool rank_has_failed(const struct rank_view *view, const void *data);
 /* data: uint64_t epoch that is behind; true once it has done an op in a later one. */
 bool rank_is_beyond(const struct rank_view *view, const void *data);
+
+/* The memory of moecomm that a process maps: "address inode name", a line each. free() it. */
+char *ranks_maps(pid_t pid);
+/* The same without the inodes: where, not which. */
+char *ranks_places(pid_t pid);
 
 void ranks_command(struct ranks *ranks, int rank, enum rank_command command);
 uint64_t ranks_total_failed(const struct ranks *ranks);
