@@ -25,7 +25,8 @@ struct moecomm_context {
 	pthread_cond_t changed; /* link came or went */
 	struct mc_link link;    /* fd -1 while the daemon is away */
 	bool stop;
-	bool retry_now; /* a call waits: do not sit out the back-off */
+	bool retry_now;     /* a call waits: do not sit out the back-off */
+	unsigned n_waiting; /* calls that wait for the daemon to come back */
 	uint32_t last_serial;
 	struct mc_call *calls;        /* that wait for a reply */
 	struct moecomm_group *groups; /* memberships, by group->next */

@@ -17,6 +17,8 @@
  * not. */
 #define RETRY_FIRST_MS 100
 #define RETRY_LAST_MS  2000
+/* While a call waits for it. */
+#define RETRY_WAITED_MS 25
 /* How long a reconnect may take before it counts as failed; bounds the end of the thread too. */
 #define DIAL_MS 1000
 /* How long a request waits for a daemon that is just away. */
@@ -130,12 +132,14 @@ static bool wait_for_link(moecomm_context *context, int64_t timeout_ms)
 	struct timespec at =
 		mc_clock_timespec(mc_clock_ms() + (timeout_ms < AWAY_MS ? timeout_ms : AWAY_MS));
 
+	context->n_waiting++;
 	while (context->link.fd < 0) {
 		context->retry_now = true;
 		wake(context);
 		if (pthread_cond_timedwait(&context->changed, &context->lock, &at) == ETIMEDOUT)
 			break;
 	}
+	context->n_waiting--;
 	return context->link.fd >= 0;
 }
 
@@ -435,6 +439,9 @@ static int reconnect(moecomm_context *context, int wait_ms)
 		snprintf(
 			context->away, sizeof(context->away), "the daemon is away: %.900s", detail);
 		wait_ms = wait_ms * 2 < RETRY_LAST_MS ? wait_ms * 2 : RETRY_LAST_MS;
+		/* somebody waits for no longer than AWAY_MS: a long back-off would fail him */
+		if (context->n_waiting)
+			wait_ms = RETRY_WAITED_MS;
 	}
 	pthread_mutex_unlock(&context->lock);
 	if (status == MOECOMM_OK)
