@@ -12,6 +12,7 @@
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
 #include "daemon/handlers.h"
+#include "daemon/inject.h"
 #include "daemon/log.h"
 #include "proto/codec.h"
 
@@ -183,7 +184,11 @@ void mc_conn_send(struct mc_conn *conn, uint16_t type, uint32_t serial,
 		return;
 	r = mc_codec_encode(message, &payload, &n_payload);
 	if (!r) {
-		r = mc_frame_queue_push(conn->queue, type, serial, payload, n_payload, fds, n_fds);
+		if (mc_inject_hit("queue_full"))
+			r = -ENOBUFS;
+		else
+			r = mc_frame_queue_push(
+				conn->queue, type, serial, payload, n_payload, fds, n_fds);
 		free(payload);
 	}
 	if (r == -ENOBUFS)

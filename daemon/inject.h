@@ -5,7 +5,7 @@
  *
  *   block_ms:N     SIGUSR2 blocks the loop for N ms
  *   arm_fail:N     the N-th arming (from 1) fails
- *   memfd_fail:N   the N-th memfd that the daemon makes itself (boards and states) can't be made
+ *   memfd_fail:N   the N-th memfd for the daemon's state can't be made
  *   queue_full:N   the N-th message to a client finds its queue full
  */
 #ifndef MC_DAEMON_INJECT_H

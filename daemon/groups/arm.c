@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
 #include "daemon/groups/memory.h"
+#include "daemon/inject.h"
 #include "daemon/log.h"
 
 /* fds that the daemon holds for an epoch: board, a control block and an arena a rank. */
@@ -167,7 +168,12 @@ void mc_epoch_arm(struct mc_epoch *epoch)
 	for (uint32_t rank = 0; rank < epoch->spec.world_size; rank++)
 		snprintf(request.device_uuid[rank], sizeof(request.device_uuid[rank]), "%s",
 			epoch->member[rank]->device_uuid);
-	r = backend->arm(daemon->loop, &request, on_armed, epoch, &epoch->arm, &detail);
+	if (mc_inject_hit("arm_fail")) {
+		r = MC_STATUS_SYSTEM;
+		detail = "injected failure";
+	} else {
+		r = backend->arm(daemon->loop, &request, on_armed, epoch, &epoch->arm, &detail);
+	}
 	if (r)
 		mc_epoch_end(epoch, (uint32_t)r, MC_NO_RANK, MC_NO_RANK,
 			"the memory of group %s could not be made: %s", group->name, detail);
