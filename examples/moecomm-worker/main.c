@@ -19,6 +19,9 @@
 #include "tensor.h"
 #include "text.h"
 
+/* Between two tries to join. */
+#define RETRY_MS 20
+
 struct worker {
 	struct options options;
 	struct text text;
@@ -100,6 +103,51 @@ static enum moecomm_status join_group(struct worker *worker)
 	return moecomm_group_join(worker->context, &options, &worker->group);
 }
 
+static void rest(int ms)
+{
+	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+
+	if (ms > 0)
+		nanosleep(&time, NULL);
+}
+
+/*
+ * Whether a join is worth another try at once: somebody else died, left or was still there while
+ * the group formed, or the daemon restarts. A rank that never comes is not: its deadline was the
+ * wait.
+ */
+static bool is_passing(enum moecomm_status status)
+{
+	switch (status) {
+	case MOECOMM_PEER_LOST:
+	case MOECOMM_LEFT:
+	case MOECOMM_ABORTED:
+	case MOECOMM_STALE_EPOCH:
+	case MOECOMM_IN_USE:
+	case MOECOMM_UNREACHABLE:
+	case MOECOMM_SHUTDOWN:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* With --rejoin: does it again as long as that makes sense, for as long as a join may take. */
+static enum moecomm_status persist(
+	struct worker *worker, enum moecomm_status (*join)(struct worker *worker))
+{
+	int timeout_ms = worker->options.join_timeout_ms ? worker->options.join_timeout_ms : 60000;
+	int64_t deadline = latency_now_ns() + timeout_ms * INT64_C(1000000);
+	enum moecomm_status status = join(worker);
+
+	while (status && worker->options.rejoin && is_passing(status) &&
+		latency_now_ns() < deadline) {
+		rest(RETRY_MS);
+		status = join(worker);
+	}
+	return status;
+}
+
 static int set_up(struct worker *worker)
 {
 	const struct options *o = &worker->options;
@@ -118,11 +166,11 @@ static int set_up(struct worker *worker)
 		return WORKER_FAILED;
 	}
 
-	status = connect_daemon(worker);
+	status = persist(worker, connect_daemon);
 	if (status)
 		return failed(worker, "connecting", status);
 	start = latency_now_ns();
-	status = join_group(worker);
+	status = persist(worker, join_group);
 	if (status)
 		return failed(worker, "joining the group", status);
 	status = moecomm_group_query(worker->group, &info);
@@ -235,14 +283,6 @@ static enum moecomm_status rejoin(struct worker *worker)
 	return status;
 }
 
-static void rest(int ms)
-{
-	struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
-
-	if (ms > 0)
-		nanosleep(&time, NULL);
-}
-
 static enum moecomm_status run_epoch(struct worker *worker, char *ret_what, size_t n_what)
 {
 	const struct options *o = &worker->options;
@@ -271,7 +311,7 @@ static int run(struct worker *worker)
 
 	while (status && worker->options.rejoin) {
 		failed(worker, what, status);
-		status = rejoin(worker);
+		status = persist(worker, rejoin);
 		if (status)
 			return failed(worker, "rejoining the group", status);
 		status = run_epoch(worker, what, sizeof(what));
