@@ -16,11 +16,13 @@
 #include "daemon/log.h"
 #include "daemon/metrics/render.h"
 
-/* A few scrapers; a connection costs a buffer of the size below. */
-#define MAX_CONNECTIONS         16u
+/* A few scrapers, and room for connections that never say anything until their time is over. */
+#define MAX_CONNECTIONS         64u
 #define CONNECTION_MEMORY_BYTES 16384u
-#define CONNECTION_TIMEOUT_S    10u
-#define BACKLOG                 16
+#define CONNECTION_TIMEOUT_S    3u
+#define BACKLOG                 64
+/* Turns of the library in one turn of our loop. */
+#define MAX_RUNS 8u
 /* Anybody on the host may ask: texts are made at most this often, whoever asks how often. */
 #define FRESH_MS 200u
 
@@ -123,13 +125,34 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	run(poll->data);
 }
 
+static unsigned n_connections(const struct mc_metrics_http *http)
+{
+	const union MHD_DaemonInfo *info =
+		MHD_get_daemon_info(http->server, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+
+	return info ? info->num_connections : 0;
+}
+
 static void run(struct mc_metrics_http *http)
 {
 	MHD_UNSIGNED_LONG_LONG wait_ms;
+	unsigned before, after = n_connections(http), n_runs = 0;
+	bool again;
 
-	MHD_run(http->server);
+	/*
+	 * At its limit the library stops watching the listening socket, and begins again at the
+	 * first run after a connection has gone: without that run nobody would be served any more.
+	 */
+	do {
+		before = after;
+		MHD_run(http->server);
+		after = n_connections(http);
+		again = after < before;
+	} while (again && ++n_runs < MAX_RUNS);
 	/* no connection: nothing to time out, and an idle daemon sleeps */
-	if (MHD_get_timeout(http->server, &wait_ms) == MHD_YES)
+	if (again)
+		uv_timer_start(&http->timer, on_timer, 1, 0);
+	else if (MHD_get_timeout(http->server, &wait_ms) == MHD_YES)
 		uv_timer_start(&http->timer, on_timer, wait_ms ? wait_ms : 1, 0);
 	else
 		uv_timer_stop(&http->timer);
