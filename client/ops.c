@@ -63,8 +63,11 @@ enum moecomm_status mc_op_enter(struct moecomm_group *group, const char *op, uin
 		__atomic_load_n(&group->board->wait.abort_word, __ATOMIC_RELAXED))
 		mc_group_look_at_board(group, true);
 	if (atomic_load(&group->failed)) {
+		/* explained while the channel is held: who ends the group waits for that */
+		enum moecomm_status status = mc_group_explain(group);
+
 		mc_op_leave(group, channel);
-		return mc_group_explain(group);
+		return status;
 	}
 	atomic_fetch_add_explicit(&group->channel[channel].calls, 1, memory_order_relaxed);
 	return MOECOMM_OK;

@@ -52,8 +52,10 @@ static enum moecomm_status check_pointers(const struct moecomm_group *group, con
 		return is_null(name, "residual", mine);
 	if (!args->residual_output && mine)
 		return is_null(name, "residual_output", mine);
-	if (!args->gamma && mine)
-		return mc_error(MOECOMM_INVALID, "%s: gamma is NULL", name);
+	/* also without rows: it has hidden elements whatever the rows, and tells the kind of op */
+	if (!args->gamma)
+		return mc_error(
+			MOECOMM_INVALID, "%s: gamma is NULL: every rank has to give it", name);
 	if (!isfinite(args->eps) || args->eps < 0.0f)
 		return mc_error(MOECOMM_INVALID, "%s: eps is %g: it must be finite and at least 0",
 			name, (double)args->eps);

@@ -4,9 +4,11 @@
 
 int mc_host_mask_ids(const struct mc_mask_ids *op)
 {
-	int32_t count = *op->count;
 	uint64_t row_bytes = op->topk * sizeof(int32_t);
+	int32_t count;
 
+	/* it may have any alignment, like every pointer of an op */
+	memcpy(&count, op->count, sizeof(count));
 	if (count < 0 || (uint64_t)count > op->rows)
 		return MC_FAULT_BAD_COUNT;
 	/* all bits set is -1 in every int32; byte-wise, so ids may have any alignment */

@@ -284,6 +284,11 @@ static void test_combine(void **state)
 			REFUSED(args.residual = NULL, MOECOMM_INVALID);
 			REFUSED(args.residual_output = NULL, MOECOMM_INVALID);
 			REFUSED(args.gamma = NULL, MOECOMM_INVALID);
+			/* without rows only pointers to rows may be NULL: a rank that leaves gamma
+			 * out would be taken for one that calls the plain combine */
+			REFUSED((args.rows = 0,
+					args.gamma = args.residual = args.residual_output = NULL),
+				MOECOMM_INVALID);
 			REFUSED(args.eps = -1.0f, MOECOMM_INVALID);
 			REFUSED(args.eps = INFINITY, MOECOMM_INVALID);
 			REFUSED(args.eps = NAN, MOECOMM_INVALID);
@@ -308,6 +313,7 @@ static void test_combine(void **state)
 static void test_mask(void **state)
 {
 	int32_t ids[6] = {1, 2, 3, 4, 5, 6}, count = 2, bad = 4;
+	_Alignas(int32_t) uint8_t unaligned[8];
 
 	(void)state;
 	assert_status(moecomm_mask_expert_ids(NULL, ids, 3, 2, &count, NULL), MOECOMM_INVALID);
@@ -323,6 +329,14 @@ static void test_mask(void **state)
 	assert_int_equal(ids[3], 4);
 	assert_int_equal(ids[4], -1);
 	assert_int_equal(ids[5], -1);
+	/* the count may have any alignment */
+	count = 1;
+	memcpy(unaligned + 1, &count, sizeof(count));
+	assert_status(
+		moecomm_mask_expert_ids(group, ids, 3, 2, (const void *)(unaligned + 1), NULL),
+		MOECOMM_OK);
+	assert_int_equal(ids[1], 2);
+	assert_int_equal(ids[2], -1);
 	count = 0;
 	assert_status(moecomm_mask_expert_ids(group, NULL, 0, 2, &count, NULL), MOECOMM_OK);
 	/* a mistaken count of a local op is no reason to end the epoch */
