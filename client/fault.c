@@ -78,6 +78,20 @@ static void explain_mismatch(const struct mc_fault *fault, struct mc_verdict *re
 		what);
 }
 
+static void explain_damage(
+	const struct moecomm_group *group, const struct mc_fault *fault, struct mc_verdict *ret)
+{
+	bool named = fault->peer < group->world_size;
+	char what[64] = "the control block";
+
+	if (named && fault->peer != group->rank)
+		snprintf(what, sizeof(what), "what rank %u sent, or its control block,",
+			fault->peer);
+	mc_verdict_set(ret, MOECOMM_CORRUPT, named ? (int)fault->peer : -1, fault->call,
+		"%s is damaged at call %llu (%s, channel %u)", what,
+		(unsigned long long)fault->call, op_name(fault->op), fault->channel);
+}
+
 void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *fault,
 	const char *backend_text, struct mc_verdict *ret_verdict)
 {
@@ -110,11 +124,7 @@ void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *
 			"another",
 			named ? by : "", call, op, fault->channel);
 	else if (status == MOECOMM_CORRUPT)
-		mc_verdict_set(ret_verdict, status, peer, call,
-			"%s is damaged at call %llu (%s, channel %u)",
-			named && fault->peer != group->rank ? "what a peer sent"
-							    : "the control block",
-			call, op, fault->channel);
+		explain_damage(group, fault, ret_verdict);
 	else if (status == MOECOMM_INVALID)
 		mc_verdict_set(ret_verdict, status, (int)group->rank, call,
 			"a count of valid rows is negative or above its maximum at call %llu (%s, "
@@ -163,10 +173,10 @@ void mc_fault_explain_abort(
 		mc_fault_explain(group, &fault, NULL, ret_verdict);
 		return;
 	}
-	mc_verdict_set(ret_verdict, status,
-		reporter && status == MOECOMM_ABORTED ? (int)reporter - 1 : -1, 0, "%s%s",
-		mc_status_text(status), reporter ? "" : ", says the daemon");
-	if (reporter && status == MOECOMM_ABORTED && reporter <= group->world_size)
+	if (reporter >= 1 && status == MOECOMM_ABORTED && reporter <= group->world_size)
 		mc_verdict_set(ret_verdict, status, (int)reporter - 1, 0,
 			"the group was aborted by rank %u", reporter - 1);
+	else
+		mc_verdict_set(ret_verdict, status, -1, 0, "%s%s", mc_status_text(status),
+			reporter ? "" : ", says the daemon");
 }

@@ -52,8 +52,8 @@ pid_t daemon_start(void)
 	if (pid == 0) {
 		/* whatever becomes of the test, the daemon goes with it */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(program, program, "--socket", test_socket(), "--backend", "host",
-			(char *)NULL);
+		execl(program, program, "--config", config, "--socket", test_socket(), "--backend",
+			"host", (char *)NULL);
 		fprintf(stderr, "%s: %s\n", program, strerror(errno));
 		_exit(127);
 	}
