@@ -96,7 +96,7 @@ echo "demo: moecommctl groups -v, while they ran"
 sed 's/^/  /' "$dir/groups"
 echo
 for rank in $(seq 0 $((world - 1))); do
-	sed -n -e "/latency/s/^/  rank $rank: /p" -e "\$s/^/  rank $rank: /p" "$dir/worker$rank.log" | uniq
+	grep -E 'median|^verified' "$dir/worker$rank.log" | sed "s/^ */  rank $rank: /"
 done
 
 kill -TERM "$daemon"
