@@ -240,6 +240,38 @@ if [ "$n_gpus" -gt 0 ]; then
 		workers "worker-$world" "$world" "$rounds" 70 --layers 2
 	done
 
+	# ---- while a group is armed, the daemon itself holds arenas and nothing else of a GPU ----
+	cat >"$dir/footprint.sh" <<'END'
+#!/bin/bash
+# no context, no driver library, no helper left; what the GPU's memory is used for, for the reader
+for rank in 0 1; do
+	moecomm-worker --group footprint --rank $rank --world-size 2 --rounds 0 --pause 50 --backend cuda \
+		--shared-gpu --wait 5000 >/dev/null 2>&1 &
+	workers+=($!)
+done
+trap 'kill "${workers[@]}" 2>/dev/null; wait' EXIT
+for _ in $(seq 200); do
+	moecommctl --json status | grep -q '"state": "ready"' && ready=1 && break
+	sleep 0.1
+done
+moecommctl status
+[ -n "$ready" ] || { echo "the group does not become ready" && exit 1; }
+nvidia-smi --query-gpu=index,memory.used --format=csv
+nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv | tee "$DIR/apps"
+grep -E '^(VmRSS|Threads|FDSize)' "/proc/$DAEMON/status"
+if grep -q "^$DAEMON," "$DIR/apps"; then
+	echo "the daemon has a CUDA context" && exit 1
+fi
+if grep -q libcuda "/proc/$DAEMON/maps"; then
+	echo "the daemon has mapped the driver" && exit 1
+fi
+if grep -q . "/proc/$DAEMON/task/$DAEMON/children" 2>/dev/null; then
+	echo "a helper is left" && exit 1
+fi
+END
+	chmod +x "$dir/footprint.sh"
+	DIR=$dir DAEMON=$daemon step footprint 60 "$dir/footprint.sh"
+
 	# ---- the figures ----
 	if [ $several = 1 ]; then
 		for kind in dispatch combine fused chain; do
