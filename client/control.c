@@ -336,6 +336,8 @@ static void lose_link(moecomm_context *context, enum moecomm_status status, cons
 	for (struct mc_call *call = context->calls; call; call = call->next)
 		call_finish(call, status, why);
 	mc_resume_lost(context);
+	for (struct moecomm_group *group = context->groups; group; group = group->next)
+		mc_group_probe_lost(group, why);
 	pthread_mutex_unlock(&context->lock);
 }
 

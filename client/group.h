@@ -97,6 +97,9 @@ enum moecomm_status mc_group_op_failed(
 void mc_group_look_at_board(struct moecomm_group *group, bool tell);
 /* A Notice for this membership. From the control thread, with context->lock held. */
 void mc_group_notice(struct moecomm_group *group, const struct mc_verdict *verdict);
+/* The daemon went away: a group that forms can't become ready any more, so its probe ends, on all
+ * ranks that can be told. With context->lock held. */
+void mc_group_probe_lost(struct moecomm_group *group, const char *why);
 /* The status that ended the epoch; its sentence becomes the thread's last error. */
 enum moecomm_status mc_group_explain(struct moecomm_group *group);
 /* The group if this process may use it, else sets the error. */

@@ -122,6 +122,15 @@ static void map_and_probe(struct moecomm_group *group, const struct mc_backend_e
 		group->mapping, probe_timeout_ms, found->result, &found->error);
 }
 
+/* A peer that wrote nothing: a bad link, or the end of the formation before it could. */
+static bool only_silence(const struct moecomm_group *group, const struct findings *found)
+{
+	for (uint32_t peer = 0; peer < group->world_size; peer++)
+		if (found->result[peer] != MC_PROBE_OK && found->result[peer] != MC_PROBE_TIMEOUT)
+			return false;
+	return true;
+}
+
 static enum moecomm_status vote(struct moecomm_group *group, struct findings *found,
 	uint32_t probe_timeout_ms, struct mc_reply *ret_reply)
 {
@@ -149,11 +158,17 @@ static enum moecomm_status vote(struct moecomm_group *group, struct findings *fo
 	status = mc_control_request(group->context, MC_FRAME_VOTE, &vote.base, group,
 		(int64_t)probe_timeout_ms + mc_client_inject_value("slack_ms", VOTE_SLACK_MS),
 		ret_reply);
+	if (status == MOECOMM_NOT_FOUND)
+		/* the answer of a daemon that has not handed out this Layout */
+		status = mc_error(MOECOMM_UNREACHABLE,
+			"the daemon was restarted while group %s formed: join again", group->name);
 	if (found->status != MOECOMM_OK && status != MOECOMM_OK) {
-		/* this rank's own account first: it knows the call that failed */
 		char theirs[MC_ERROR_BYTES];
 
 		snprintf(theirs, sizeof(theirs), "%s", moecomm_last_error());
+		if (status != MOECOMM_PROBE_FAILED && only_silence(group, found))
+			return mc_error(status, "%s (%s)", theirs, found->error.text);
+		/* this rank's own account first: it knows the call that failed */
 		return mc_error(status == MOECOMM_PROBE_FAILED ? status : found->status, "%s (%s)",
 			found->error.text, theirs);
 	}

@@ -118,7 +118,10 @@ struct moecomm_connect_options {
 
 /*
  * Connects. options may be NULL. The default socket is /run/moecomm/moecommd.sock, or
- * $XDG_RUNTIME_DIR/moecomm/moecommd.sock when only that exists.
+ * $XDG_RUNTIME_DIR/moecomm/moecommd.sock when only that exists. A daemon of another user than root
+ * and the caller is DENIED, before anything is sent to it, unless every directory on the way to the
+ * socket belongs to root, that user or the caller and none can be written by everybody: whoever came
+ * first to a path below /tmp is not to be handed data.
  * UNREACHABLE (at once, or after wait_ms), DENIED, VERSION, PROTOCOL, NO_MEMORY, SYSTEM.
  * The caller owns *ret_context and ends it with moecomm_disconnect. Any thread.
  */
@@ -169,7 +172,7 @@ struct moecomm_group_options {
  * pair has passed; at most join_timeout_ms + probe_timeout_ms + arming. Several threads may join
  * at once on one context, also as ranks of one group.
  * INVALID, DENIED, IN_USE, SPEC_MISMATCH, TOPOLOGY, JOIN_TIMEOUT, PROBE_FAILED, QUOTA, PEER_LOST,
- * DEVICE, UNREACHABLE, UNSUPPORTED, NO_MEMORY, SYSTEM.
+ * LEFT, ABORTED, SHUTDOWN, DEVICE, UNREACHABLE, UNSUPPORTED, NO_MEMORY, SYSTEM.
  * The caller owns *ret_group and ends it with moecomm_group_leave. Allocates device memory
  * mappings and loads all kernels: not during stream capture.
  */

@@ -89,6 +89,19 @@ void mc_group_notice(struct moecomm_group *group, const struct mc_verdict *verdi
 		mc_group_fail(group, verdict, 0);
 }
 
+void mc_group_probe_lost(struct moecomm_group *group, const char *why)
+{
+	pthread_mutex_lock(&group->lock);
+	if (group->phase == MC_GROUP_PHASE_JOINING && group->mapped) {
+		if (group->join_notice.status == MOECOMM_OK)
+			mc_verdict_set(&group->join_notice, MOECOMM_UNREACHABLE, -1, 0,
+				"the daemon went away while group %s formed: %.300s", group->name,
+				why);
+		stop_ops(group, MOECOMM_UNREACHABLE, 0);
+	}
+	pthread_mutex_unlock(&group->lock);
+}
+
 enum moecomm_status mc_group_explain(struct moecomm_group *group)
 {
 	char detail[sizeof(group->verdict.detail)];
