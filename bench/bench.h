@@ -18,5 +18,6 @@ struct mc_bench_command {
 };
 
 int mc_bench_control(int argc, char **argv);
+int mc_bench_failures(int argc, char **argv);
 
 #endif

@@ -9,6 +9,7 @@
 
 static const struct mc_bench_command commands[] = {
 	{"control", "control plane: attach, status queries, a storm of connects", mc_bench_control},
+	{"failures", "how soon ranks hear of failures, and run again", mc_bench_failures},
 #ifdef MC_BENCH_HAVE_CUDA
 	{"dispatch", "dispatch on GPUs, beside NCCL and the machine's floors", mc_bench_gpu},
 	{"combine", "combine on GPUs", mc_bench_gpu},

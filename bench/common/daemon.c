@@ -76,11 +76,39 @@ static void show_log(const struct mc_bench_daemon *daemon)
 		fclose(file);
 }
 
-int mc_bench_daemon_start(const char *backend, struct mc_bench_daemon *ret_daemon)
+/* Starts it and waits until it answers. */
+static int launch(struct mc_bench_daemon *daemon)
 {
-	struct mc_bench_daemon daemon = {.directory = "/tmp/moecomm-bench-XXXXXX"};
 	struct moecomm_connect_options options = MOECOMM_CONNECT_OPTIONS_INIT;
 	moecomm_context *context = NULL;
+
+	fflush(NULL);
+	daemon->pid = fork();
+	if (daemon->pid == 0)
+		become_daemon(daemon, daemon->backend);
+	if (daemon->pid < 0) {
+		int r = -errno;
+
+		fprintf(stderr, "moecomm-bench: cannot start a daemon: %s\n", strerror(-r));
+		daemon->pid = 0;
+		return r;
+	}
+	options.socket_path = daemon->socket;
+	options.wait_ms = START_TIMEOUT_MS;
+	if (moecomm_connect(&options, &context) != MOECOMM_OK) {
+		fprintf(stderr, "moecomm-bench: the daemon did not start: %s; its log:\n",
+			moecomm_last_error());
+		show_log(daemon);
+		return -ECONNREFUSED;
+	}
+	moecomm_disconnect(context);
+	return 0;
+}
+
+int mc_bench_daemon_start(const char *backend, struct mc_bench_daemon *ret_daemon)
+{
+	struct mc_bench_daemon daemon = {
+		.directory = "/tmp/moecomm-bench-XXXXXX", .backend = backend};
 	int r;
 
 	if (!mkdtemp(daemon.directory)) {
@@ -91,31 +119,31 @@ int mc_bench_daemon_start(const char *backend, struct mc_bench_daemon *ret_daemo
 	}
 	snprintf(daemon.socket, sizeof(daemon.socket), "%s/moecommd.sock", daemon.directory);
 	r = write_config(daemon.directory);
-	if (r == 0) {
-		fflush(NULL);
-		daemon.pid = fork();
-		if (daemon.pid == 0)
-			become_daemon(&daemon, backend);
-		r = daemon.pid < 0 ? -errno : 0;
-	}
+	if (r < 0)
+		fprintf(stderr, "moecomm-bench: cannot write %s/moecommd.conf: %s\n",
+			daemon.directory, strerror(-r));
+	else
+		r = launch(&daemon);
 	if (r < 0) {
-		fprintf(stderr, "moecomm-bench: cannot start a daemon: %s\n", strerror(-r));
-		daemon.pid = 0;
 		mc_bench_daemon_stop(&daemon);
 		return r;
 	}
-	options.socket_path = daemon.socket;
-	options.wait_ms = START_TIMEOUT_MS;
-	if (moecomm_connect(&options, &context) != MOECOMM_OK) {
-		fprintf(stderr, "moecomm-bench: the daemon did not start: %s; its log:\n",
-			moecomm_last_error());
-		show_log(&daemon);
-		mc_bench_daemon_stop(&daemon);
-		return -ECONNREFUSED;
-	}
-	moecomm_disconnect(context);
 	*ret_daemon = daemon;
 	return 0;
+}
+
+void mc_bench_daemon_kill(struct mc_bench_daemon *daemon)
+{
+	if (daemon->pid <= 0)
+		return;
+	kill(daemon->pid, SIGKILL);
+	waitpid(daemon->pid, NULL, 0);
+	daemon->pid = 0;
+}
+
+int mc_bench_daemon_restart(struct mc_bench_daemon *daemon)
+{
+	return launch(daemon);
 }
 
 void mc_bench_daemon_stop(struct mc_bench_daemon *daemon)

@@ -9,6 +9,7 @@ struct mc_bench_daemon {
 	pid_t pid; /* 0: none was started */
 	char directory[64];
 	char socket[96];
+	const char *backend;
 };
 
 /*
@@ -16,6 +17,10 @@ struct mc_bench_daemon {
  * answers. Returns 0, or -errno after telling what failed.
  */
 int mc_bench_daemon_start(const char *backend, struct mc_bench_daemon *ret_daemon);
+/* kill -9; its directory stays. */
+void mc_bench_daemon_kill(struct mc_bench_daemon *daemon);
+/* Starts it again at the same socket. Returns as above. */
+int mc_bench_daemon_restart(struct mc_bench_daemon *daemon);
 /* Ends it and removes its directory. An all-zero one is allowed. */
 void mc_bench_daemon_stop(struct mc_bench_daemon *daemon);
 
