@@ -76,28 +76,30 @@ void mc_conn_close_when_sent(struct mc_conn *conn)
 	uv_timer_start(&conn->timer, on_goodbye_deadline, conn->daemon->config.hello_timeout_ms, 0);
 }
 
+/* Makes what is charged to the user what it is now; dooms the connection when that is too much. */
+static void recharge(struct mc_conn *conn, enum mc_quota_kind kind, size_t now, size_t *io_charged)
+{
+	struct mc_quota *quota = conn->daemon->quota;
+
+	if (now < *io_charged) {
+		mc_quota_release(quota, conn->uid, kind, *io_charged - now);
+	} else if (now > *io_charged &&
+		   mc_quota_charge(quota, conn->uid, kind, now - *io_charged)) {
+		mc_log_limited(&slow_limit, LOG_WARNING, NULL,
+			"client %s (pid %u, uid %u) is cut off: the connections of its user do not "
+			"read their replies (%s)",
+			conn->label, conn->pid, conn->uid, mc_quota_name(kind));
+		mc_conn_doom(conn);
+		return;
+	}
+	*io_charged = now;
+}
+
 static void charge_queue(struct mc_conn *conn)
 {
-	size_t now = mc_frame_queue_bytes(conn->queue);
-
-	if (now < conn->charged_bytes) {
-		mc_quota_release(conn->daemon->quota, conn->uid, MC_QUOTA_QUEUED_BYTES,
-			conn->charged_bytes - now);
-		conn->charged_bytes = now;
-	} else if (now > conn->charged_bytes) {
-		if (mc_quota_charge(conn->daemon->quota, conn->uid, MC_QUOTA_QUEUED_BYTES,
-			    now - conn->charged_bytes)) {
-			mc_log_limited(&slow_limit, LOG_WARNING, NULL,
-				"client %s (pid %u, uid %u) is cut off: the connections of its "
-				"user do not "
-				"read their replies (%s)",
-				conn->label, conn->pid, conn->uid,
-				mc_quota_name(MC_QUOTA_QUEUED_BYTES));
-			mc_conn_doom(conn);
-			return;
-		}
-		conn->charged_bytes = now;
-	}
+	recharge(conn, MC_QUOTA_QUEUED_BYTES, mc_frame_queue_bytes(conn->queue),
+		&conn->charged_bytes);
+	recharge(conn, MC_QUOTA_FDS, mc_frame_queue_fds(conn->queue), &conn->charged_fds);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -122,7 +124,7 @@ void mc_conn_close(struct mc_conn *conn)
 	conn->reader = mc_frame_reader_free(conn->reader);
 	conn->queue = mc_frame_queue_free(conn->queue);
 	mc_quota_release(daemon->quota, conn->uid, MC_QUOTA_QUEUED_BYTES, conn->charged_bytes);
-	mc_quota_release(daemon->quota, conn->uid, MC_QUOTA_FDS, 1);
+	mc_quota_release(daemon->quota, conn->uid, MC_QUOTA_FDS, 1 + conn->charged_fds);
 	mc_quota_release(daemon->quota, conn->uid, MC_QUOTA_CONNECTIONS, 1);
 	uv_close((uv_handle_t *)&conn->poll, on_closed);
 	uv_close((uv_handle_t *)&conn->timer, on_closed);

@@ -37,6 +37,7 @@ struct mc_conn {
 	struct mc_frame_reader *reader;
 	struct mc_frame_queue *queue;
 	size_t charged_bytes; /* of the queue, to the uid */
+	size_t charged_fds;   /* likewise: copies of a group's, until they are sent */
 	uv_poll_t poll;
 	uv_timer_t timer; /* until hello: its deadline; later: waits out a full fd table of the
 			     kernel */

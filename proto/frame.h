@@ -110,6 +110,8 @@ int mc_frame_queue_push(struct mc_frame_queue *queue, uint16_t type, uint32_t se
 /* Sends without blocking (MSG_NOSIGNAL). Returns 0 when all is sent, -EAGAIN when more is left, or
  * -errno. */
 int mc_frame_queue_flush(struct mc_frame_queue *queue, int socket_fd);
+/* What waits to be sent: bytes, and fds, which are open as long. */
 size_t mc_frame_queue_bytes(const struct mc_frame_queue *queue);
+unsigned mc_frame_queue_fds(const struct mc_frame_queue *queue);
 
 #endif

@@ -21,6 +21,7 @@ struct entry {
 struct mc_frame_queue {
 	size_t max_bytes;
 	size_t n_bytes; /* not yet sent */
+	unsigned n_fds; /* not yet sent */
 	struct entry *first;
 	struct entry **end;
 };
@@ -99,6 +100,7 @@ int mc_frame_queue_push(struct mc_frame_queue *queue, uint16_t type, uint32_t se
 	*queue->end = entry;
 	queue->end = &entry->next;
 	queue->n_bytes += entry->n_bytes;
+	queue->n_fds += entry->n_fds;
 	return 0;
 }
 
@@ -116,6 +118,7 @@ int mc_frame_queue_flush(struct mc_frame_queue *queue, int socket_fd)
 			return (int)sent;
 		/* the first byte took them along, however few bytes went */
 		mc_fd_pass_close(entry->fds, entry->n_fds);
+		queue->n_fds -= entry->n_fds;
 		entry->n_fds = 0;
 		entry->n_sent += (size_t)sent;
 		queue->n_bytes -= (size_t)sent;
@@ -132,4 +135,9 @@ int mc_frame_queue_flush(struct mc_frame_queue *queue, int socket_fd)
 size_t mc_frame_queue_bytes(const struct mc_frame_queue *queue)
 {
 	return queue->n_bytes;
+}
+
+unsigned mc_frame_queue_fds(const struct mc_frame_queue *queue)
+{
+	return queue->n_fds;
 }
