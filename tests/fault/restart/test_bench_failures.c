@@ -21,7 +21,7 @@ static void measures_every_event(void **state)
 	(void)state;
 	program_start(
 		&program, (const char *const[]){"moecomm-bench", "failures", "--json", "--ranks",
-				  "3", "--repeats", "3", "--deadline-ms", "100", NULL});
+				  "3", "--repeats", "3", "--deadline-ms", "1000", NULL});
 	assert_int_equal(program_wait(&program, END_MS), 0);
 	out = program_out(&program);
 	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
