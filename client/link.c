@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "client/socket_path.h"
+#include "client/socket_trust.h"
 #include "proto/codec.h"
 #include "proto/status.h"
 #include "proto/version.h"
@@ -227,7 +228,14 @@ enum moecomm_status mc_link_open(const struct sockaddr_un *address, const char *
 	int64_t deadline = mc_clock_ms() + timeout_ms;
 	struct mc_link link = MC_LINK_INIT;
 	enum moecomm_status status = dial(address, timeout_ms, &link.fd, ret_detail);
+	int r;
 
+	/* before a byte is sent: a stranger learns nothing but that somebody came */
+	if (status == MOECOMM_OK) {
+		r = mc_socket_trust_check(link.fd, address->sun_path, ret_detail, MC_ERROR_BYTES);
+		if (r)
+			status = r == -EPERM ? MOECOMM_DENIED : MOECOMM_SYSTEM;
+	}
 	if (status == MOECOMM_OK) {
 		link.reader = mc_frame_reader_new(MC_LIMIT_REPLY_BYTES, MC_LIMIT_FRAME_FDS);
 		link.queue = mc_frame_queue_new(QUEUE_BYTES);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "client/socket_path.h"
+#include "client/socket_trust.h"
 #include "proto/codec.h"
 #include "proto/limits.h"
 #include "proto/status.h"
@@ -251,7 +252,12 @@ static int set_up(struct mc_ctl_wire *wire, const struct mc_ctl *ctl)
 			wire, MC_CTL_UNREACHABLE, "cannot make a socket: %s", strerror(errno));
 	wire->deadline_ms = now_ms() + MC_CTL_DEADLINE_MS;
 	r = dial(wire);
-	return r ? r : greet(wire);
+	if (r)
+		return r;
+	if (mc_socket_trust_check(
+		    wire->fd, wire->address.sun_path, wire->problem, sizeof(wire->problem)))
+		return MC_CTL_UNREACHABLE;
+	return greet(wire);
 }
 
 int mc_ctl_wire_try(const struct mc_ctl *ctl, struct mc_ctl_wire **ret_wire, char *ret_problem,

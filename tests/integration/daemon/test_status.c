@@ -88,7 +88,7 @@ static void a_reply_that_would_be_too_long_is_marked(void **state)
 	for (int i = 0; i < 4000; i++) {
 		struct mc_wire_join join = {.group = name, .world_size = 64, .job = name};
 
-		snprintf(name, 6, "%05d", i);
+		snprintf(name, 6, "%05u", (unsigned)i % 100000u);
 		name[5] = 'x';
 		mc_wire_join(&client, &join);
 	}
