@@ -14,7 +14,8 @@ void mc_handle_vote(struct mc_conn *conn, uint32_t serial, const Moecomm__Wire__
 {
 	struct mc_member *member = mc_member_of(conn->daemon->groups, conn, vote->member_id);
 
-	if (!member)
+	/* one that has not been told of its membership yet can only have guessed */
+	if (!member || member->join_pending)
 		mc_conn_done(conn, serial, MC_STATUS_NOT_FOUND,
 			"this connection has no membership %" PRIu64, vote->member_id);
 	else
