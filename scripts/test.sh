@@ -6,7 +6,7 @@
 #   scripts/test.sh            debug build with everything, then short sanitizer runs
 #   scripts/test.sh debug|asan|tsan …   only these
 #
-# Long forms: scripts/fuzz.sh, scripts/sanitizers.sh, scripts/stress.sh.
+# Long forms: scripts/fuzz.sh, scripts/stress.sh, scripts/soak.sh.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 suites=("$@")

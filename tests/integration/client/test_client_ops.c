@@ -122,31 +122,61 @@ static void test_name_taken(void **state)
 
 /* ---- will it fit ---- */
 
+static int fit_dispatch(struct rank *rank, moecomm_group *group, int64_t bytes, int n_tensors)
+{
+	static _Thread_local uint8_t in[8192], out[2 * 8192];
+	int64_t capacity = moecomm_group_capacity(group, bytes * n_tensors);
+	struct moecomm_tensor tensor[8];
+	struct moecomm_dispatch_args args = MOECOMM_DISPATCH_ARGS_INIT;
+
+	for (int t = 0; t < n_tensors; t++)
+		tensor[t] = (struct moecomm_tensor){
+			in + t * (8192 / n_tensors), out + t * (2 * 8192 / n_tensors), bytes};
+	args.tensors = tensor;
+	args.n_tensors = n_tensors;
+	/* every row count there is, and what lies beyond */
+	for (args.rows = 0; args.rows <= capacity + 2; args.rows++) {
+		EXPECT(moecomm_dispatch(group, &args, NULL),
+			args.rows <= capacity ? MOECOMM_OK : MOECOMM_TOO_LARGE);
+		EXPECT_TRUE((moecomm_group_path(group, args.rows, bytes * n_tensors) ==
+				    MOECOMM_PATH_LAMPORT) == (args.rows <= capacity));
+	}
+	return 0;
+}
+
+static int fit_combine(struct rank *rank, moecomm_group *group, int64_t hidden)
+{
+	static _Thread_local float in[2 * 2048], out[2048];
+	int64_t capacity = moecomm_group_capacity(group, hidden * 4);
+	struct moecomm_combine_args args = MOECOMM_COMBINE_ARGS_INIT;
+
+	args.dtype = MOECOMM_FP32;
+	args.hidden = hidden;
+	args.input = in;
+	args.output = out;
+	for (args.rows = 0; args.rows <= capacity + 2; args.rows++)
+		EXPECT(moecomm_combine(group, &args, NULL),
+			args.rows <= capacity ? MOECOMM_OK : MOECOMM_TOO_LARGE);
+	return 0;
+}
+
 static int body_fit(struct rank *rank)
 {
 	static const int64_t sizes[] = {1, 15, 16, 17, 100, 255, 256, 257, 1000, 4000};
-	static _Thread_local uint8_t in[8192], out[2 * 8192];
+	static const int64_t hidden[] = {1, 3, 4, 16, 63, 64, 65, 250, 1000};
 	moecomm_group *group = rank_join(rank);
 
 	if (!group)
 		return 1;
-	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
-		int64_t capacity = moecomm_group_capacity(group, sizes[s]);
-
-		for (int64_t rows = capacity - 2 > 0 ? capacity - 2 : 0; rows <= capacity + 2;
-			rows++) {
-			struct moecomm_tensor tensor = {in, out, sizes[s]};
-			struct moecomm_dispatch_args args = MOECOMM_DISPATCH_ARGS_INIT;
-
-			args.tensors = &tensor;
-			args.n_tensors = 1;
-			args.rows = rows;
-			EXPECT(moecomm_dispatch(group, &args, NULL),
-				rows <= capacity ? MOECOMM_OK : MOECOMM_TOO_LARGE);
-			EXPECT_TRUE((moecomm_group_path(group, rows, sizes[s]) ==
-					    MOECOMM_PATH_LAMPORT) == (rows <= capacity));
-		}
-	}
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+		if (fit_dispatch(rank, group, sizes[s], 1))
+			return 1;
+	for (int64_t bytes = 1; bytes <= 60; bytes += 7)
+		if (fit_dispatch(rank, group, bytes, 8))
+			return 1;
+	for (size_t s = 0; s < sizeof(hidden) / sizeof(hidden[0]); s++)
+		if (fit_combine(rank, group, hidden[s]))
+			return 1;
 	moecomm_group_leave(group);
 	return 0;
 }
@@ -227,7 +257,7 @@ static int body_late(struct rank *rank)
 	if (!group)
 		return 1;
 	if (rank->rank == 1)
-		sleep(1);
+		sleep(5);
 	for (int i = 0; i < 50; i++)
 		EXPECT(check_round(group, rank->rank, rank->world_size, 21, i, -1), MOECOMM_OK);
 	moecomm_group_leave(group);
