@@ -85,6 +85,23 @@ static bool is_request(uint16_t type)
 	}
 }
 
+/*
+ * What a member says about its own membership is never refused for what others of its user ask: a
+ * vote or a leave that is lost costs the whole group. It costs us no more than a refusal would.
+ */
+static bool is_rated(const struct mc_conn *conn, uint16_t type)
+{
+	switch (type) {
+	case MC_FRAME_VOTE:
+	case MC_FRAME_LEAVE:
+	case MC_FRAME_ABORT:
+	case MC_FRAME_OP_FAILED:
+		return !conn->n_members;
+	default:
+		return true;
+	}
+}
+
 void mc_handle(struct mc_conn *conn, const struct mc_frame *frame)
 {
 	struct mc_daemon *daemon = conn->daemon;
@@ -98,7 +115,8 @@ void mc_handle(struct mc_conn *conn, const struct mc_frame *frame)
 			"the first message must be a hello", "");
 		return;
 	}
-	if (!mc_quota_request(daemon->quota, conn->uid, uv_now(daemon->loop))) {
+	if (is_rated(conn, frame->type) &&
+		!mc_quota_request(daemon->quota, conn->uid, uv_now(daemon->loop))) {
 		mc_log_limited(&rate_limit, LOG_WARNING, NULL,
 			"uid %u asks more than %u times a second; refusing", conn->uid,
 			daemon->config.max_requests_per_second_per_uid);

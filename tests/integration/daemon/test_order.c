@@ -261,6 +261,35 @@ static void what_is_another_s_is_not_found(void **state)
 	harness_close(clients, 2);
 }
 
+/* Whoever else of the user asks too much: ranks still form groups, say what failed, and leave. */
+static void a_flood_of_queries_does_not_silence_members(void **state)
+{
+	Moecomm__Wire__StatusRequest request = MOECOMM__WIRE__STATUS_REQUEST__INIT;
+	struct mc_wire_client clients[2], flood;
+	struct mc_wire_layout layouts[2];
+
+	(void)state;
+	harness_restart_with("[limits]\nmax_requests_per_second_per_uid = 20\n");
+	harness_open(clients, 2);
+	harness_open(&flood, 1);
+	for (uint32_t r = 0; r < 2; r++)
+		join_as(&clients[r], r);
+	for (uint32_t r = 0; r < 2; r++)
+		mc_wire_expect_layout(&clients[r], SOON_MS, &layouts[r]);
+	for (int i = 0; i < 60; i++)
+		mc_wire_send(&flood, MC_FRAME_STATUS_REQUEST, &request.base);
+	mc_test_daemon_wait_log(&harness_daemon, "asks more than 20 times a second", SOON_MS);
+	for (uint32_t r = 0; r < 2; r++)
+		mc_wire_vote_yes(&clients[r], layouts[r].member_id);
+	for (uint32_t r = 0; r < 2; r++)
+		mc_wire_expect_ready(&clients[r], SOON_MS);
+	send_op_failed(&clients[0], layouts[0].member_id, MC_STATUS_TIMEOUT);
+	mc_wire_expect_done(&clients[0], MC_STATUS_OK, NULL, SOON_MS);
+	leave_both(clients, layouts);
+	mc_wire_client_close(&flood);
+	harness_close(clients, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -271,6 +300,7 @@ int main(void)
 		HARNESS_TEST(a_vote_in_a_draining_group_changes_nothing),
 		HARNESS_TEST(a_voter_that_moves_hears_the_outcome),
 		HARNESS_TEST(what_is_another_s_is_not_found),
+		HARNESS_TEST(a_flood_of_queries_does_not_silence_members),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
