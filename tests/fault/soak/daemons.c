@@ -182,6 +182,11 @@ bool daemons_settled(void)
 	return process.pid > 0 && soak_now_us() - up_us > SETTLE_US;
 }
 
+bool daemons_flooded(void)
+{
+	return flooder > 0;
+}
+
 pid_t daemons_abort(uint32_t group)
 {
 	char path[4096], name[16];

@@ -21,6 +21,8 @@ void daemons_finish(void);
 uint32_t daemons_serial(void);
 /* It has been up for long enough that clients have reconnected, or know that they have not. */
 bool daemons_settled(void);
+/* It may refuse requests of our uid, which asks too often. */
+bool daemons_flooded(void);
 /* Starts `moecommctl abort gN`. */
 pid_t daemons_abort(uint32_t group);
 void daemons_print_log(void);

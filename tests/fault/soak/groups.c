@@ -171,7 +171,7 @@ static void begin_event(struct group *group)
 
 	group->known = attached(group);
 	/* a daemon that is away, or does not know the group, can't abort it */
-	if (event->kind == PLAN_ABORT_CTL && !group->known)
+	if (event->kind == PLAN_ABORT_CTL && (!group->known || daemons_flooded()))
 		event->kind = PLAN_ABORT_MEMBER;
 	group->expect = expect_of(event, group->known);
 	group->epoch = atomic_load(&group->shared->slot[0].epoch);
