@@ -3,6 +3,7 @@
 #include "daemon/conn.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers.h"
+#include "proto/codec.h"
 #include "proto/version.h"
 
 void mc_handle_hello(struct mc_conn *conn, uint32_t serial, const Moecomm__Wire__Hello *hello)
@@ -25,8 +26,10 @@ void mc_handle_hello(struct mc_conn *conn, uint32_t serial, const Moecomm__Wire_
 	}
 	conn->said_hello = true;
 	uv_timer_stop(&conn->timer);
-	if (hello->label && *hello->label)
+	if (hello->label && *hello->label) {
 		snprintf(conn->label, sizeof(conn->label), "%s", hello->label);
+		mc_codec_text_fit(conn->label, MC_LIMIT_LABEL_BYTES);
+	}
 	welcome.major = MC_PROTO_MAJOR;
 	welcome.minor = MC_PROTO_MINOR;
 	welcome.has_features = 1;

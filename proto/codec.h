@@ -46,9 +46,10 @@ int mc_codec_encode(const ProtobufCMessage *message, uint8_t **ret_payload, size
 
 /*
  * Makes a text fit for a field, in place: cuts it to max_bytes (MC_LIMIT_LABEL_BYTES,
- * MC_LIMIT_DETAIL_BYTES, …), between two UTF-8 characters, and replaces control bytes, which the
- * other side refuses since such texts reach terminals and logs. For whatever comes from outside: a
- * program's name, an operator's reason, a driver's message. Returns text; NULL is allowed.
+ * MC_LIMIT_DETAIL_BYTES, …), between two UTF-8 characters, and replaces control characters, which
+ * the other side refuses, and what is no UTF-8, since such texts reach terminals, logs and JSON.
+ * For whatever comes from outside: a program's name, an operator's reason, a driver's message.
+ * Returns text; NULL is allowed.
  */
 char *mc_codec_text_fit(char *text, size_t max_bytes);
 

@@ -9,6 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/groups/group.h"
 #include "daemon/log.h"
+#include "proto/codec.h"
 
 /* A Join being decided; the first check that refuses answers it. */
 struct joining {
@@ -40,6 +41,7 @@ static void refuse(const struct joining *joining, uint32_t status, const char *f
 	va_start(args, format);
 	vsnprintf(detail, sizeof(detail), format, args);
 	va_end(args);
+	mc_codec_text_fit(detail, MC_LIMIT_DETAIL_BYTES);
 	mc_log_limited(&refuse_limit, LOG_INFO, NULL,
 		"client %s (pid %u, uid %u) may not join as rank %u: %s: %s", conn->label,
 		conn->pid, conn->uid, joining->wire->rank, mc_status_name(status), detail);
@@ -357,8 +359,10 @@ static void take_part(struct joining *joining)
 	}
 	snprintf(member->label, sizeof(member->label), "%s",
 		wire->label && *wire->label ? wire->label : joining->conn->label);
+	mc_codec_text_fit(member->label, MC_LIMIT_LABEL_BYTES);
 	snprintf(member->device_uuid, sizeof(member->device_uuid), "%s",
 		wire->device_uuid ? wire->device_uuid : "");
+	mc_codec_text_fit(member->device_uuid, MC_LIMIT_UUID_BYTES);
 	member->join_serial = joining->serial;
 	member->join_pending = true;
 	if (is_first) {

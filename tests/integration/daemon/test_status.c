@@ -105,12 +105,54 @@ static void a_reply_that_would_be_too_long_is_marked(void **state)
 	harness_close(&client, 1);
 }
 
+/* What clients call themselves reaches terminals, logs and JSON. */
+static void what_is_shown_is_text(void **state)
+{
+	static const struct {
+		const char *label, *shown;
+	} cases[] = {
+		{"a\xff"
+		 "b",
+			"a?b"},
+		{"a\xc2\x9b"
+		 "31m",
+			"a??31m"},
+		{"\xc3\xbc", "\xc3\xbc"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct mc_wire_join join = {.group = "ep0", .world_size = 2};
+		struct mc_wire_client client;
+		struct mc_wire_reply reply;
+		Moecomm__Wire__Status *status;
+
+		join.label = cases[i].label;
+		join.device_uuid = cases[i].label;
+		mc_wire_client_open(&client, harness_daemon.socket, cases[i].label);
+		mc_wire_join(&client, &join);
+		status = mc_wire_status(&client, "ep0", true, true, &reply);
+		/* the last one; observers may still be on their way out */
+		assert_string_equal(status->clients[status->n_clients - 1]->label, cases[i].shown);
+		assert_string_equal(status->groups[0]->ranks[0]->member->label, cases[i].shown);
+		assert_string_equal(
+			status->groups[0]->ranks[0]->member->device_uuid, cases[i].shown);
+		mc_wire_reply_clear(&reply);
+		mc_wire_client_close(&client);
+		mc_wire_client_open(&client, harness_daemon.socket, "observer");
+		while (mc_wire_group_state(&client, "ep0"))
+			mc_test_sleep_ms(5);
+		mc_wire_client_close(&client);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		HARNESS_TEST(everything_about_a_group_is_shown),
 		HARNESS_TEST(an_unknown_group_is_not_found),
 		HARNESS_TEST(a_reply_that_would_be_too_long_is_marked),
+		HARNESS_TEST(what_is_shown_is_text),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -293,6 +293,20 @@ static void a_text_is_made_to_fit(void **state)
 		{"ab\u2026", 3, "ab"},
 		{"ab\u2026", 2, "ab"},
 		{"\x80\x80\x80", 2, ""},
+		/* what is no UTF-8, and control characters of two bytes */
+		{"a\xff"
+		 "b",
+			20, "a?b"},
+		{"a\xc2\x9b"
+		 "31m",
+			20, "a??31m"},
+		{"\xc2\xa0\xc3\xbc\xf0\x9f\x98\x80", 20, "\xc2\xa0\xc3\xbc\xf0\x9f\x98\x80"},
+		{"\xc0\xaf\xe0\x80\xaf", 20, "?????"},
+		{"\xed\xa0\x80\xf4\x90\x80\x80\xf5", 20, "????????"},
+		{"ab\xe2\x80", 20, "ab??"},
+		{"\xe2\x80"
+		 "c",
+			20, "??c"},
 	};
 
 	(void)state;
