@@ -2,6 +2,7 @@
 #include "daemon/log.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,17 +98,36 @@ static void emit_journal(int level, const struct mc_log_about *about, const char
 	sd_journal_sendv(fields, n);
 }
 
+/*
+ * Whoever reads our stderr may have stopped to: better a line lost than a daemon that waits for it.
+ * A pipe that is not full takes a line (PIPE_BUF is longer) without waiting.
+ */
+static bool is_stderr_full(void)
+{
+	struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&fd, 1, 0) == 0;
+}
+
 static void emit(int level, const struct mc_log_about *about, const char *text)
 {
-	char line[LINE_BYTES + 64];
+	static uint32_t n_lost;
+	char line[LINE_BYTES + 96], lost[48] = "";
 	int n;
 
 	if (to_journal) {
 		emit_journal(level, about, text);
 		return;
 	}
-	n = snprintf(line, sizeof(line), "moecommd: %s: %s\n", level_name(level), text);
-	/* one write a line, so that lines of several processes never mix; a full pipe loses it */
+	if (is_stderr_full()) {
+		n_lost++;
+		return;
+	}
+	if (n_lost)
+		snprintf(lost, sizeof(lost), " (%" PRIu32 " lines before it were lost)", n_lost);
+	n_lost = 0;
+	n = snprintf(line, sizeof(line), "moecommd: %s: %s%s\n", level_name(level), text, lost);
+	/* one write a line, so that lines of several processes never mix */
 	if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0)
 		return;
 }

@@ -96,6 +96,36 @@ static void a_client_s_lines_are_limited_and_counted(void **state)
 	assert_non_null(strstr(text(), "lines like this were left out)"));
 }
 
+static void a_reader_that_stops_costs_lines_not_the_daemon(void **state)
+{
+	static char buffer[1 << 20];
+	int ends[2];
+	ssize_t n;
+
+	(void)state;
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	alarm(20); /* it would wait for ever */
+	for (int i = 0; i < 5000; i++)
+		mc_log(LOG_INFO, "line %d of many that nobody reads", i);
+	n = read(ends[0], buffer, sizeof(buffer) - 1);
+	assert_true(n > 0);
+	buffer[n] = 0;
+	assert_non_null(strstr(buffer, "line 100 of many"));
+	assert_null(strstr(buffer, "line 4999 of many"));
+	/* once there is room it says how many */
+	mc_log(LOG_INFO, "the next");
+	n = read(ends[0], buffer, sizeof(buffer) - 1);
+	assert_true(n > 0);
+	buffer[n] = 0;
+	assert_non_null(strstr(buffer, "the next ("));
+	assert_non_null(strstr(buffer, "lines before it were lost)\n"));
+	alarm(0);
+	assert_int_equal(dup2(captured, STDERR_FILENO), STDERR_FILENO);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -104,6 +134,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_line_stays_one_line, capture, restore),
 		cmocka_unit_test_setup_teardown(
 			a_client_s_lines_are_limited_and_counted, capture, restore),
+		cmocka_unit_test_setup_teardown(
+			a_reader_that_stops_costs_lines_not_the_daemon, capture, restore),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
