@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What combine with and without norm share: arguments and the order of peers. */
+#ifndef MC_KERNELS_CUDA_COMBINE_CUH
+#define MC_KERNELS_CUDA_COMBINE_CUH
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/number.cuh"
+
+template <int MAX_PEERS>
+struct mc_combine_args {
+	struct mc_call c;
+	const uint8_t *input;
+	const uint8_t *own; /* this rank's part of its own rows, in input */
+	uint8_t *output;
+	const uint8_t *residual;
+	uint8_t *residual_output;
+	const uint8_t *gamma;
+	const int32_t *counts;
+	uint64_t hidden;
+	uint64_t row_bytes;
+	float eps;
+	uint32_t own_rows;
+	uint32_t most_rows;         /* of any rank */
+	uint32_t rows[MAX_PEERS];   /* of rotated peer j */
+	uint64_t offset[MAX_PEERS]; /* of its rows in input, in bytes */
+	uint8_t *slot[MAX_PEERS];   /* this rank's slot there, segment 0 */
+};
+
+/*
+ * Peers are awaited in rank order, because that is the order of the sum: the k-th rank that is not
+ * this one is rank mc_ranked(k), and its slot is the rotated place mc_place_of(rank).
+ */
+__device__ __forceinline__ uint32_t mc_ranked(const struct mc_call &c, uint32_t k)
+{
+	return k + (k >= c.rank);
+}
+
+__device__ __forceinline__ uint32_t mc_place_of(const struct mc_call &c, uint32_t rank)
+{
+	return rank > c.rank ? rank - c.rank - 1u : rank + c.world_size - c.rank - 1u;
+}
+
+/* Valid rows of this rank and of rotated peer j; the counts were checked. */
+template <int M>
+__device__ __forceinline__ uint32_t mc_own_rows(const mc_combine_args<M> &a)
+{
+	return a.counts ? (uint32_t)mc_read_count(a.counts + a.c.rank) : a.own_rows;
+}
+
+template <int M>
+__device__ __forceinline__ uint32_t mc_peer_rows(const mc_combine_args<M> &a, uint32_t j)
+{
+	return a.counts ? (uint32_t)mc_read_count(a.counts + mc_peer(a.c, j)) : a.rows[j];
+}
+
+/* False when a device-side count is out of range: every thread of every CTA sees the same. */
+template <int M>
+__device__ __forceinline__ bool mc_counts_fit(const mc_combine_args<M> &a)
+{
+	bool fit = true;
+
+	if (a.counts) {
+		fit = mc_own_rows(a) <= a.own_rows;
+		for (uint32_t j = 0; j + 1u < a.c.world_size; j++)
+			fit &= mc_peer_rows(a, j) <= a.rows[j];
+	}
+	return fit;
+}
+
+template <int M>
+__device__ __forceinline__ void mc_combine_control(
+	const mc_combine_args<M> &a, const struct mc_entry *entry)
+{
+	uint32_t n_vectors = a.c.n_vectors;
+
+	if (a.counts && blockIdx.x == 0) {
+		uint64_t n = 0;
+
+		for (uint32_t j = 0; j + 1u < a.c.world_size; j++)
+			n += 1u + (mc_peer_rows(a, j) * a.row_bytes + 15u) / 16u;
+		n_vectors = n < 0xffffffffu ? (uint32_t)n : 0xffffffffu;
+	}
+	mc_control_exact(
+		a.c, entry, n_vectors, [&](uint32_t j) { return a.slot[j]; },
+		[&](uint32_t j) { return mc_peer_rows(a, j); },
+		[&](uint32_t) { return mc_own_rows(a); });
+}
+
+/* ---- host side ---- */
+
+template <int M>
+static void mc_combine_args_make(const struct mc_cuda_rank *rank, uint32_t channel,
+	const struct mc_combine *op, mc_combine_args<M> *a)
+{
+	const uint32_t world_size = rank->layout.world_size;
+	const uint64_t row_bytes = op->hidden * mc_dtype_bytes(op->dtype);
+	uint64_t row = 0, n_vectors = 0;
+
+	a->input = (const uint8_t *)op->input;
+	a->own = a->input;
+	a->output = (uint8_t *)op->output;
+	a->residual = (const uint8_t *)op->residual;
+	a->residual_output = (uint8_t *)op->residual_output;
+	a->gamma = (const uint8_t *)op->gamma;
+	a->counts = op->counts;
+	a->hidden = op->hidden;
+	a->row_bytes = row_bytes;
+	a->eps = op->eps;
+	a->own_rows = op->rows[rank->rank];
+	a->most_rows = 0;
+	for (uint32_t p = 0; p < world_size; p++) {
+		if (p == rank->rank) {
+			a->own = a->input + row * row_bytes;
+		} else {
+			const uint32_t j = (p + world_size - rank->rank - 1u) % world_size;
+
+			a->rows[j] = op->rows[p];
+			a->offset[j] = row * row_bytes;
+			a->slot[j] = mc_slot_of(rank, channel, p);
+			n_vectors += 1u + mc_vectors(op->rows[p] * row_bytes);
+		}
+		a->most_rows = op->rows[p] > a->most_rows ? op->rows[p] : a->most_rows;
+		row += op->rows[p];
+	}
+	a->c = mc_call_make(rank, channel, mc_combine_kind(op), op->digest, n_vectors);
+}
+
+int mc_cuda_combine_rmsnorm(const struct mc_cuda_rank *rank, uint32_t channel,
+	const struct mc_combine *op, void *stream);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ops on an NVIDIA GPU: the same protocol as kernels/host, enqueued on a stream. One
+ * mc_cuda_rank is one rank's view of a mapped group epoch, in device addresses.
+ *
+ * Functions return a cudaError_t number (0: success); the device of the rank must be current.
+ */
+#ifndef MC_KERNELS_CUDA_CUDA_H
+#define MC_KERNELS_CUDA_CUDA_H
+
+#include "kernels/launch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Room for every kernel of every op; see mc_cuda_load. */
+#define MC_CUDA_MAX_KERNELS 64u
+/* Warps a CTA, at most. */
+#define MC_CUDA_MAX_WARPS 32u
+
+/* CTAs a grid, at most; see mc_cuda_turn. */
+#define MC_CUDA_MAX_CTAS 512u
+
+/*
+ * The number of the next call, as one CTA knows it. Every CTA of a grid keeps its own, so that none
+ * has to tell another that it has read it: a CTA reads its turn and sets the next one, and CTA 0
+ * does so for those that take no part in a call. Turns lie behind the control block, in the object
+ * that holds it (device memory comes in pages of 2 MiB); whoever maps a fresh epoch sets them all
+ * to 1.
+ */
+struct MC_ALIGNAS(16) mc_cuda_turn {
+	uint64_t call;
+	uint64_t reserved;
+};
+#define MC_CUDA_TURNS        (MC_MAX_CHANNELS * MC_CUDA_MAX_CTAS) /* [channel][CTA] */
+#define MC_CUDA_TURNS_OFFSET MC_CONTROL_BYTES
+#define MC_CUDA_TURNS_BYTES  (MC_CUDA_TURNS * sizeof(struct mc_cuda_turn))
+
+/* What is asked once of a device, at attach, so that no launch has to ask. */
+struct mc_cuda_device {
+	uint32_t n_sms;
+	/* resident CTAs of a kernel on one SM, by warps a CTA */
+	uint8_t blocks[MC_CUDA_MAX_KERNELS][MC_CUDA_MAX_WARPS + 1];
+};
+
+/* Overrides of launch_shape.h, for tuning programs; 0: the built-in choice. */
+struct mc_cuda_tuning {
+	uint32_t data_warps; /* warps a CTA that move data */
+	uint32_t max_ctas;
+};
+
+struct mc_cuda_rank {
+	uint32_t rank;
+	struct mc_layout layout;
+	uint8_t *arena[MC_MAX_WORLD_SIZE]; /* arena[rank] is this rank's own */
+	struct mc_control *control;
+	struct mc_board *board; /* host memory, as the device addresses it */
+	const struct mc_cuda_device *device;
+	uint32_t ranks_per_device; /* all their grids must fit on the device together */
+	int early_launch;          /* programmatic dependent launch */
+	struct mc_cuda_tuning tuning;
+};
+
+/* Loads every kernel on the current device and fills *ret_device. Not during stream capture. */
+int mc_cuda_load(struct mc_cuda_device *ret_device);
+
+/* One call on the channel. */
+int mc_cuda_dispatch(const struct mc_cuda_rank *rank, uint32_t channel,
+	const struct mc_dispatch *op, void *stream);
+int mc_cuda_combine(const struct mc_cuda_rank *rank, uint32_t channel, const struct mc_combine *op,
+	void *stream);
+/* A count out of range fails the epoch with MC_FAULT_BAD_COUNT. */
+int mc_cuda_mask_ids(const struct mc_cuda_rank *rank, const struct mc_mask_ids *op, void *stream);
+
+/*
+ * The join probe; ret_result is an array of MC_MAX_WORLD_SIZE bytes the device can write (pinned
+ * host memory), an enum mc_probe_result for every peer once the stream is done.
+ */
+int mc_cuda_probe(
+	const struct mc_cuda_rank *rank, uint32_t timeout_ms, uint8_t *ret_result, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One call of the protocol on the device, apart from the data: enter, headers, waiting, failing,
+ * leaving. See kernels/lamport.h for why it is right.
+ *
+ * Every CTA has one control warp (warp 0) and data warps. The control warp fetches the control
+ * block for all and sets the CTA's next call number; in CTA 0 it also sends the headers, posts
+ * progress and checks the peers' headers. So none of that stands in the way of the data, which
+ * flows at the same time: with exact rows the data warps never wait for a header, since one that
+ * does not fit fails the op, whose outputs are then undefined.
+ *
+ * The call number is kept once a CTA (mc_cuda_turn), because telling the others "I have read it" by
+ * an atomic ticket costs an op of several CTAs 0.3 us. Only counted dispatch takes tickets: all its
+ * CTAs read the headers, and the last one re-arms them. A relaxed atomic does there: the headers
+ * were consumed before it was issued (the GPU does not speculate), and what the last CTA writes is
+ * read by later kernels only, which stream order brings.
+ */
+#ifndef MC_KERNELS_CUDA_PROTOCOL_CUH
+#define MC_KERNELS_CUDA_PROTOCOL_CUH
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/vector.cuh"
+
+#define MC_WARP           32u
+#define MC_FAULT_NOBODY_D 0xffffffffu
+/* Deadlines that stand while the board says 0; a wait without an end is never meant. */
+#define MC_DEFAULT_TIMEOUT_MS        10000u
+#define MC_DEFAULT_WARMUP_TIMEOUT_MS 120000u
+
+/* Barrier numbers; 0 is __syncthreads. */
+#define MC_BARRIER_DATA  1
+#define MC_BARRIER_PEERS 2
+
+/* What all ops hand their kernel. */
+struct mc_call {
+	struct mc_control *control;
+	struct mc_board *board;
+	uint8_t *ring; /* this rank's arena, segment 0 of the channel: the slot of rotated peer 0 */
+	uint64_t slot_stride;
+	uint64_t segment_stride;
+	uint32_t rank;
+	uint32_t world_size;
+	uint32_t channel;
+	uint32_t op;
+	uint32_t digest;
+	uint32_t n_vectors; /* for the progress post */
+	uint32_t n_turns;
+	uint32_t early_launch;
+};
+
+/* What the control warp fetched, in shared memory. */
+struct mc_entry {
+	uint4 sentinel;
+	uint4 identity; /* rank, world size, failed, check */
+	uint4 turn;     /* call number, as this CTA knows it */
+	uint4 head;     /* canary, epoch */
+	uint4 canary;   /* of the channel */
+	uint4 tail;
+	uint4 channel; /* call number, as the control block says it */
+};
+
+__device__ __forceinline__ uint64_t mc_u64(uint32_t low, uint32_t high)
+{
+	return (uint64_t)high << 32 | low;
+}
+
+__device__ __forceinline__ uint64_t mc_now_ns(void)
+{
+	uint64_t t;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+	return t;
+}
+
+__device__ __forceinline__ void mc_barrier(int id, uint32_t n_threads)
+{
+	asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(n_threads) : "memory");
+}
+
+/*
+ * Before the first look at anything an earlier kernel may have written. The successor is let in
+ * only after that: were it before, the successor's successor could come in as well, and so on,
+ * until waiting grids fill the device and a rank beside this one finds no room.
+ */
+__device__ __forceinline__ void mc_wait_predecessor(const struct mc_call &c)
+{
+#if __CUDA_ARCH__ >= 900
+	if (c.early_launch) {
+		asm volatile("griddepcontrol.wait;" : : : "memory");
+		asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+	}
+#endif
+}
+
+/* ---- entering ---- */
+
+__device__ __forceinline__ void mc_post_progress(
+	const struct mc_call &c, uint64_t call, uint32_t n_vectors)
+{
+	uint4 v;
+
+	v.x = (uint32_t)call;
+	v.y = c.op; /* left and reserved are 0 */
+	v.z = n_vectors;
+	v.w = (uint32_t)(mc_now_ns() / 1000000u);
+	mc_store(&c.board->rank[c.rank].progress[c.channel], v);
+}
+
+__device__ __forceinline__ struct mc_cuda_turn *mc_turn(const struct mc_call &c, uint32_t cta)
+{
+	return (struct mc_cuda_turn *)((uint8_t *)c.control + MC_CUDA_TURNS_OFFSET) +
+	       c.channel * MC_CUDA_MAX_CTAS + cta;
+}
+
+/*
+ * The control warp's loads, all at once; all threads meet before anybody uses *entry. Ordinary
+ * loads: what they read was written before this kernel began, or by nobody else.
+ */
+__device__ __forceinline__ void mc_fetch_entry(const struct mc_call &c, struct mc_entry *entry)
+{
+	const uint32_t lane = threadIdx.x;
+	const uint8_t *control = (const uint8_t *)c.control;
+	const uint8_t *channel = control + offsetof(struct mc_control, channel) +
+				 c.channel * sizeof(struct mc_control_channel);
+	const uint8_t *at = control + offsetof(struct mc_control, sentinel);
+
+	at = lane == 1 ? control + offsetof(struct mc_control, rank) : at;
+	at = lane == 2 ? (const uint8_t *)mc_turn(c, blockIdx.x) : at;
+	at = lane == 3 ? control : at;
+	at = lane == 4 ? channel + MC_VECTOR_BYTES : at;
+	at = lane == 5 ? control + offsetof(struct mc_control, canary_tail) : at;
+	at = lane == 6 ? channel : at;
+	if (lane < sizeof(*entry) / MC_VECTOR_BYTES)
+		((uint4 *)entry)[lane] = mc_load_own(at);
+}
+
+__device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)
+{
+	return mc_u64(entry->turn.x, entry->turn.y);
+}
+
+/* ---- failing ---- */
+
+struct mc_sides {
+	uint32_t mine[3];
+	uint32_t theirs[3];
+};
+
+/*
+ * The first failure of an epoch is recorded: flag, record with the status last, abort word. The
+ * word is a plain store: atomics on host memory need not exist, and whichever status of several
+ * that come at once stands there in the end, it ends the epoch.
+ */
+static __device__ __noinline__ void mc_raise(const struct mc_call &c, uint32_t status,
+	uint32_t peer, uint64_t call, uint64_t waited_ns, struct mc_sides sides, bool tell)
+{
+	struct mc_fault *place = &c.board->rank[c.rank].fault;
+
+	if (atomicCAS(&c.control->failed, 0u, status) != 0u)
+		return;
+	mc_store_word(&place->op, c.op);
+	mc_store_word(&place->channel, c.channel);
+	mc_store_word(&place->peer, peer);
+	mc_store_word(&place->call, (uint32_t)call);
+	mc_store_word((uint32_t *)&place->call + 1, (uint32_t)(call >> 32));
+	mc_store_word(&place->waited_ns, (uint32_t)waited_ns);
+	mc_store_word((uint32_t *)&place->waited_ns + 1, (uint32_t)(waited_ns >> 32));
+	for (uint32_t i = 0; i < 3; i++) {
+		mc_store_word(&place->mine[i], sides.mine[i]);
+		mc_store_word(&place->theirs[i], sides.theirs[i]);
+	}
+	mc_store_word(&place->segment, (uint32_t)(call % MC_SEGMENTS));
+	__threadfence_system();
+	mc_store_word(&place->status, status);
+	__threadfence_system();
+	if (tell && mc_load_word(&c.board->wait.abort_word) == 0)
+		mc_store_word(&c.board->wait.abort_word, mc_abort_word(status, c.rank + 1u));
+}
+
+static __device__ __noinline__ void mc_raise_plain(
+	const struct mc_call &c, uint32_t status, uint32_t peer, uint64_t call)
+{
+	struct mc_sides none = {{0, 0, 0}, {0, 0, 0}};
+
+	mc_raise(c, status, peer, call, 0, none, true);
+}
+
+/* The wait was ended by the abort word; the record names the culprit that the reporter named. */
+static __device__ __noinline__ void mc_adopt(
+	const struct mc_call &c, uint32_t word, uint64_t call, uint64_t waited_ns)
+{
+	uint32_t status = mc_abort_status(word), reporter = mc_abort_reporter(word);
+	uint32_t peer = MC_FAULT_NOBODY_D;
+	struct mc_sides sides = {{0, 0, 0}, {0, 0, 0}};
+
+	if (!(status == MC_FAULT_BAD_COUNT ||
+		    (status >= MC_FAULT_PEER_LOST && status <= MC_FAULT_CORRUPT)))
+		status = MC_FAULT_ABORTED; /* not a status that may stand there */
+	if (reporter >= 1 && reporter <= c.world_size) {
+		const struct mc_fault *theirs = &c.board->rank[reporter - 1u].fault;
+		bool shared = status == MC_FAULT_PEER_LOST || status == MC_FAULT_TIMEOUT ||
+			      status == MC_FAULT_MISMATCH || status == MC_FAULT_SENTINEL ||
+			      status == MC_FAULT_CORRUPT;
+
+		peer = reporter - 1u;
+		if (shared && mc_load_word(&theirs->status) == status) {
+			uint32_t culprit = mc_load_word(&theirs->peer);
+			bool swap = status == MC_FAULT_MISMATCH && culprit == c.rank &&
+				    reporter - 1u != c.rank;
+
+			__threadfence_system();
+			if (!swap)
+				peer = culprit < c.world_size ? culprit : MC_FAULT_NOBODY_D;
+			for (uint32_t i = 0; i < 3; i++) {
+				uint32_t m = mc_load_word(&theirs->mine[i]);
+				uint32_t t = mc_load_word(&theirs->theirs[i]);
+
+				/* a mismatch with us, seen from this side */
+				sides.mine[i] = swap ? t : m;
+				sides.theirs[i] = swap ? m : t;
+			}
+		}
+		if (status == MC_FAULT_BAD_COUNT)
+			status = MC_FAULT_ABORTED; /* that rank's argument was wrong, not ours */
+	}
+	mc_raise(c, status, peer, call, waited_ns, sides, false);
+}
+
+/*
+ * The look of a waiting thread every MC_SPINS_PER_CHECK spins. begin_ns: what the last look
+ * returned, 0 at first. Returns 0 when the op must be left; what ended it has been recorded.
+ */
+static __device__ __noinline__ uint64_t mc_look(
+	const struct mc_call &c, uint64_t call, uint32_t peer, uint64_t begin_ns)
+{
+	uint4 line = mc_load(&c.board->wait); /* abort word, steady, warm-up, warm-up calls */
+	uint64_t now = mc_now_ns(), limit_ms;
+
+	if (begin_ns == 0)
+		begin_ns = now;
+	if (line.x != 0) {
+		mc_adopt(c, line.x, call, now - begin_ns);
+		return 0;
+	}
+	if (mc_load_word(&c.control->failed) != 0)
+		return 0; /* another channel's op failed, or the library ended the epoch */
+	if (call <= line.w)
+		limit_ms = line.z ? line.z : MC_DEFAULT_WARMUP_TIMEOUT_MS;
+	else
+		limit_ms = line.y ? line.y : MC_DEFAULT_TIMEOUT_MS;
+	if (now - begin_ns >= limit_ms * 1000000u) {
+		struct mc_sides sides = {{(uint32_t)call, c.digest, 0}, {0, 0, 0}};
+
+		/* how far the awaited rank has come tells a skipped op from a stall */
+		sides.theirs[0] = mc_load_word(&c.board->rank[peer].progress[c.channel].call);
+		mc_raise(c, MC_FAULT_TIMEOUT, peer, call, now - begin_ns, sides, true);
+		return 0;
+	}
+	return begin_ns;
+}
+
+/* ---- waiting ---- */
+
+/*
+ * Loads N vectors, all in flight together, until none is EMPTY. valid: one bit each. at(n): where;
+ * peer(n): whose. False: the op must be left.
+ */
+template <int N, class At, class Peer>
+__device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call, uint4 sentinel,
+	uint32_t valid, uint4 (&v)[N], At at, Peer peer)
+{
+	uint32_t spins = 0;
+	uint64_t begin_ns = 0;
+
+#pragma unroll
+	for (int n = 0; n < N; n++)
+		if (valid >> n & 1u)
+			v[n] = mc_load(at(n));
+	for (;;) {
+		int missing = -1;
+
+#pragma unroll
+		for (int n = 0; n < N; n++)
+			if ((valid >> n & 1u) && mc_same(v[n], sentinel)) {
+				v[n] = mc_load(at(n));
+				missing = n;
+			}
+		if (missing < 0)
+			return true;
+		if (++spins == MC_SPINS_PER_CHECK) {
+			begin_ns = mc_look(c, call, peer(missing), begin_ns);
+			if (begin_ns == 0)
+				return false;
+			spins = 0;
+		}
+	}
+}
+
+/* The rank behind rotated place j: 0 is the rank after this one. */
+__device__ __forceinline__ uint32_t mc_peer(const struct mc_call &c, uint32_t j)
+{
+	uint32_t p = c.rank + 1u + j;
+
+	return p >= c.world_size ? p - c.world_size : p;
+}
+
+/* ---- the control warp ---- */
+
+__device__ __forceinline__ bool mc_control_intact(const struct mc_call &c, const struct mc_entry *e)
+{
+	struct mc_vector sentinel = mc_vector_of(e->sentinel);
+	uint64_t epoch = mc_u64(e->head.z, e->head.w);
+
+	return mc_u64(e->head.x, e->head.y) == MC_CANARY_HEAD &&
+	       mc_u64(e->tail.x, e->tail.y) == MC_CANARY_TAIL &&
+	       mc_u64(e->canary.x, e->canary.y) == MC_CANARY_HEAD + c.channel &&
+	       e->identity.x == c.rank && e->identity.y == c.world_size &&
+	       e->identity.w == mc_control_check(c.rank, c.world_size, epoch, &sentinel) &&
+	       mc_call_number(e) != 0 && e->turn.x == e->channel.x && e->turn.y == e->channel.y;
+}
+
+__device__ __forceinline__ void mc_push_header(
+	const struct mc_call &c, const struct mc_entry *e, uint8_t *slot, uint32_t rows)
+{
+	struct mc_vector sentinel = mc_vector_of(e->sentinel);
+	uint32_t call = e->turn.x;
+	uint4 header =
+		make_uint4(call, c.digest, rows, mc_header_check(call, c.digest, rows, &sentinel));
+
+	if (mc_same(header, e->sentinel))
+		mc_raise_plain(c, MC_FAULT_SENTINEL, c.rank, mc_call_number(e));
+	mc_store(slot, header);
+}
+
+/* Awaits rotated peer j's header and checks it. False: the op has failed. */
+__device__ __forceinline__ bool mc_await_header(const struct mc_call &c, const struct mc_entry *e,
+	const uint8_t *slot, uint32_t j, uint32_t rows, bool at_most, uint32_t *ret_rows)
+{
+	struct mc_vector sentinel = mc_vector_of(e->sentinel);
+	uint64_t call = mc_call_number(e);
+	uint32_t peer = mc_peer(c, j);
+	uint4 h[1];
+
+	if (!mc_await(
+		    c, call, e->sentinel, 1u, h, [&](int) { return slot; },
+		    [&](int) { return peer; }))
+		return false;
+	if (h[0].w != mc_header_check(h[0].x, h[0].y, h[0].z, &sentinel)) {
+		mc_raise_plain(c, MC_FAULT_CORRUPT, peer, call);
+		return false;
+	}
+	if (h[0].x != (uint32_t)call || h[0].y != c.digest ||
+		(at_most ? h[0].z > rows : h[0].z != rows)) {
+		struct mc_sides sides = {
+			{(uint32_t)call, c.digest, rows}, {h[0].x, h[0].y, h[0].z}};
+
+		mc_raise(c, MC_FAULT_MISMATCH, peer, call, 0, sides, true);
+		return false;
+	}
+	*ret_rows = h[0].z;
+	return true;
+}
+
+/* This CTA's next call number; in CTA 0 also the others' that take no part. The whole warp. */
+__device__ __forceinline__ void mc_next_turn(const struct mc_call &c, uint64_t call)
+{
+	const uint4 next = make_uint4((uint32_t)(call + 1u), (uint32_t)((call + 1u) >> 32), 0, 0);
+
+	if (threadIdx.x == 0)
+		*(uint4 *)mc_turn(c, blockIdx.x) = next;
+	if (blockIdx.x == 0)
+		for (uint32_t i = gridDim.x + threadIdx.x; i < c.n_turns; i += MC_WARP)
+			*(uint4 *)mc_turn(c, i) = next;
+}
+
+/* The control block's own, with the ticket back at 0. One thread of the grid. */
+__device__ __forceinline__ void mc_next_call(const struct mc_call &c, uint64_t call)
+{
+	*(uint4 *)&c.control->channel[c.channel] =
+		make_uint4((uint32_t)(call + 1u), (uint32_t)((call + 1u) >> 32), 0, 0);
+}
+
+/*
+ * The control warp of an op with exact rows: send(j) and want(j) are the rows that go in the header
+ * for rotated peer j and that its header must say; slot(j) is this rank's slot there, segment 0.
+ */
+template <class Slot, class Send, class Want>
+__device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const struct mc_entry *e,
+	uint32_t n_vectors, Slot slot, Send send, Want want)
+{
+	const uint32_t lane = threadIdx.x, n_peers = c.world_size - 1u;
+	const uint64_t call = mc_call_number(e);
+	const uint64_t segment = (call % MC_SEGMENTS) * c.segment_stride;
+
+#ifndef MC_LAB_BARE
+	if (blockIdx.x == 0)
+		for (uint32_t j = lane; j < n_peers; j += MC_WARP)
+			mc_push_header(c, e, slot(j) + segment, send(j));
+#endif
+	mc_next_turn(c, call);
+	if (blockIdx.x != 0)
+		return;
+	if (lane == 0)
+		mc_next_call(c, call);
+#ifndef MC_LAB_BARE
+	bool ok = true;
+
+	if (lane == 0) {
+		mc_post_progress(c, call, n_vectors);
+		if (!mc_control_intact(c, e))
+			mc_raise_plain(c, MC_FAULT_CORRUPT, c.rank, call);
+	}
+	for (uint32_t j = lane; ok && j < n_peers; j += MC_WARP) {
+		uint8_t *mine = c.ring + segment + j * c.slot_stride;
+		uint32_t rows;
+
+		ok = mc_await_header(c, e, mine, j, want(j), false, &rows);
+		if (ok)
+			mc_store(mine, e->sentinel);
+	}
+#endif
+}
+
+#endif
