@@ -15,8 +15,8 @@ static int enter(struct mc_backend_rank *rank, struct mc_backend_error *ret_erro
 
 	if (result == CUDA_SUCCESS)
 		return 0;
-	return mc_driver_error(rank->cu, result, "cuCtxPushCurrent", "use the device", UINT32_MAX,
-		ret_error);
+	return mc_driver_error(
+		rank->cu, result, "cuCtxPushCurrent", "use the device", UINT32_MAX, ret_error);
 }
 
 static void leave(struct mc_backend_rank *rank)
@@ -84,8 +84,8 @@ static int prepare(struct mc_backend_rank *rank, struct mc_backend_error *ret_er
 			cu, r, "cuStreamCreate", "make a stream", UINT32_MAX, ret_error);
 	r = cu->cuMemAllocHost(&pinned, sizeof(*rank->pinned));
 	if (r != CUDA_SUCCESS)
-		return mc_driver_error(cu, r, "cuMemAllocHost", "allocate pinned memory",
-			UINT32_MAX, ret_error);
+		return mc_driver_error(
+			cu, r, "cuMemAllocHost", "allocate pinned memory", UINT32_MAX, ret_error);
 	rank->pinned = pinned;
 	memset(rank->pinned, 0, sizeof(*rank->pinned));
 	error = mc_cuda_load(&rank->device);
@@ -189,10 +189,11 @@ static const char *probe_text(uint8_t result)
 	}
 }
 
-static int run_probe(struct mc_backend_rank *rank, uint32_t timeout_ms,
-	struct mc_backend_error *ret_error)
+static int run_probe(
+	struct mc_backend_rank *rank, uint32_t timeout_ms, struct mc_backend_error *ret_error)
 {
-	int error = mc_cuda_probe(&rank->view, timeout_ms, rank->pinned->probe_result, rank->stream);
+	int error =
+		mc_cuda_probe(&rank->view, timeout_ms, rank->pinned->probe_result, rank->stream);
 	CUresult r;
 
 	if (error)
@@ -237,16 +238,16 @@ static int cuda_probe(struct mc_backend_rank *rank, uint32_t timeout_ms,
 }
 
 /* What a failed launch leaves to say; the kernel did not run. */
-static int launched(struct mc_backend_rank *rank, int error, const char *op,
-	struct mc_backend_error *ret_error)
+static int launched(
+	struct mc_backend_rank *rank, int error, const char *op, struct mc_backend_error *ret_error)
 {
 	leave(rank);
 	if (!error)
 		return 0;
 	if (error == cudaErrorCooperativeLaunchTooLarge) {
 		snprintf(ret_error->text, sizeof(ret_error->text),
-			"%s: %u ranks on one GPU leave no room for one CTA each; place fewer there", op,
-			rank->view.ranks_per_device);
+			"%s: %u ranks on one GPU leave no room for one CTA each; place fewer there",
+			op, rank->view.ranks_per_device);
 		return MC_FAULT_DEVICE;
 	}
 	mc_runtime_error(error, op, ret_error);

@@ -27,20 +27,23 @@ static int find_one(const char *name, void **ret_function, struct mc_backend_err
 		error == cudaErrorInitializationError) {
 		cudaGetLastError();
 		snprintf(ret_error->text, sizeof(ret_error->text),
-			"no NVIDIA driver answers here (%s): install one, or join with the host backend",
+			"no NVIDIA driver answers here (%s): install one, or join with the host "
+			"backend",
 			cudaGetErrorString(error));
 		return MOECOMM_DEVICE;
 	}
 	if (error != cudaSuccess || answer != cudaDriverEntryPointSuccess || !*ret_function) {
 		cudaGetLastError();
 		snprintf(ret_error->text, sizeof(ret_error->text),
-			"the NVIDIA driver has no %s: a driver for CUDA 12.0 or later is needed", name);
+			"the NVIDIA driver has no %s: a driver for CUDA 12.0 or later is needed",
+			name);
 		return MOECOMM_DEVICE;
 	}
 	return 0;
 }
 
-/* The macro names of cuda.h expand to versioned ones ("cuMemFree_v2"); queries want the plain name. */
+/* The macro names of cuda.h expand to versioned ones ("cuMemFree_v2"); queries want the plain name.
+ */
 static const char *plain(const char *name, char *buffer, size_t n_buffer)
 {
 	snprintf(buffer, n_buffer, "%s", name);
@@ -60,8 +63,7 @@ static int find_all(struct mc_backend_error *ret_error)
 #define X(call)                                                                                    \
 	{                                                                                          \
 		void *function = NULL;                                                             \
-		status = find_one(                                                                 \
-			plain(TEXT_OF(call), name, sizeof(name)), &function, ret_error);           \
+		status = find_one(plain(TEXT_OF(call), name, sizeof(name)), &function, ret_error); \
 		if (status)                                                                        \
 			return status;                                                             \
 		driver.call = (__typeof__(driver.call))function;                                   \
@@ -98,8 +100,8 @@ int mc_driver_error(const struct mc_driver *cu, CUresult result, const char *cal
 		text = "no text";
 	if (rank != UINT32_MAX)
 		snprintf(of_rank, sizeof(of_rank), " of rank %u", rank);
-	snprintf(ret_error->text, sizeof(ret_error->text), "cannot %s%s: %s failed with %s (%s)", what,
-		of_rank, call, name, text);
+	snprintf(ret_error->text, sizeof(ret_error->text), "cannot %s%s: %s failed with %s (%s)",
+		what, of_rank, call, name, text);
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? MOECOMM_NO_MEMORY : MOECOMM_DEVICE;
 }
 

@@ -132,17 +132,18 @@ static int import(struct mc_backend_rank *rank, struct mc_range *range, int fd,
 
 /* ---- copies on the own stream ---- */
 
-static int copy_control(struct mc_backend_rank *rank, bool to_device, struct mc_backend_error *ret_error)
+static int copy_control(
+	struct mc_backend_rank *rank, bool to_device, struct mc_backend_error *ret_error)
 {
 	const struct what what = {"copy the control block", UINT32_MAX};
 	struct mc_control *host = &rank->pinned->control;
 
 	if (to_device)
-		TRY(rank, &what, ret_error, cuMemcpyHtoDAsync, rank->control.at, host, sizeof(*host),
-			rank->stream);
+		TRY(rank, &what, ret_error, cuMemcpyHtoDAsync, rank->control.at, host,
+			sizeof(*host), rank->stream);
 	else
-		TRY(rank, &what, ret_error, cuMemcpyDtoHAsync, host, rank->control.at, sizeof(*host),
-			rank->stream);
+		TRY(rank, &what, ret_error, cuMemcpyDtoHAsync, host, rank->control.at,
+			sizeof(*host), rank->stream);
 	TRY(rank, &what, ret_error, cuStreamSynchronize, rank->stream);
 	return 0;
 }
@@ -157,8 +158,8 @@ static int show_stale(struct mc_backend_rank *rank, struct mc_backend_error *ret
 	int status;
 
 	if (fresh)
-		TRY(rank, &what, ret_error, cuMemCreate, &rank->stale_control, rank->control.n_bytes,
-			&prop, 0);
+		TRY(rank, &what, ret_error, cuMemCreate, &rank->stale_control,
+			rank->control.n_bytes, &prop, 0);
 	status = range_map(rank, &rank->control, rank->stale_control, &what, ret_error);
 	rank->stale_mapped = status == 0;
 	if (status || !fresh)
@@ -166,6 +167,19 @@ static int show_stale(struct mc_backend_rank *rank, struct mc_backend_error *ret
 	memset(&rank->pinned->control, 0, sizeof(rank->pinned->control));
 	rank->pinned->control.failed = MC_FAULT_STALE_EPOCH;
 	return copy_control(rank, true, ret_error);
+}
+
+/* The kernels' own call numbers, behind the control block. */
+static int begin_turns(struct mc_backend_rank *rank, struct mc_backend_error *ret_error)
+{
+	const struct what what = {"set the first call numbers", UINT32_MAX};
+
+	for (uint32_t i = 0; i < MC_CUDA_TURNS; i++)
+		rank->pinned->turn[i] = (struct mc_cuda_turn){.call = 1};
+	TRY(rank, &what, ret_error, cuMemcpyHtoDAsync, rank->control.at + MC_CUDA_TURNS_OFFSET,
+		rank->pinned->turn, MC_CUDA_TURNS_BYTES, rank->stream);
+	TRY(rank, &what, ret_error, cuStreamSynchronize, rank->stream);
+	return 0;
 }
 
 /* ---- the board ---- */
@@ -180,8 +194,10 @@ static int check_board_fd(int fd, struct mc_backend_error *ret_error)
 		st.st_size >= (off_t)MC_BOARD_BYTES)
 		return 0;
 	snprintf(ret_error->text, sizeof(ret_error->text),
-		"cannot map the status board: the daemon handed over something else than a memfd of "
-		"%u bytes that is sealed against shrinking", MC_BOARD_BYTES);
+		"cannot map the status board: the daemon handed over something else than a memfd "
+		"of "
+		"%u bytes that is sealed against shrinking",
+		MC_BOARD_BYTES);
 	return MOECOMM_PROTOCOL;
 }
 
@@ -246,8 +262,7 @@ static int check_epoch(const struct mc_backend_rank *rank, const struct mc_backe
 	if (layout->world_size < 1 || layout->world_size > MC_MAX_WORLD_SIZE ||
 		epoch->rank >= layout->world_size)
 		problem = "rank and world size are out of range";
-	else if (epoch->arena_bytes < layout->arena_bytes ||
-		 epoch->arena_bytes > UINT64_C(1) << 43)
+	else if (epoch->arena_bytes < layout->arena_bytes || epoch->arena_bytes > UINT64_C(1) << 43)
 		problem = "the arenas are smaller than their layout";
 	else if (epoch->arena_bytes % rank->granularity)
 		problem = "the arenas are no multiple of the device's granularity";
@@ -283,7 +298,8 @@ static int reserve(struct mc_backend_rank *rank, const struct mc_backend_epoch *
 {
 	struct what what = {"reserve addresses for the control block", UINT32_MAX};
 	int status = range_reserve(rank, &rank->control,
-		round_up(MC_CONTROL_BYTES, rank->granularity), &what, ret_error);
+		round_up(MC_CUDA_TURNS_OFFSET + MC_CUDA_TURNS_BYTES, rank->granularity), &what,
+		ret_error);
 
 	if (!status && !rank->board_place) {
 		void *place = mmap(NULL, MC_BOARD_BYTES, PROT_NONE,
@@ -323,6 +339,8 @@ static int map_all(struct mc_backend_rank *rank, const struct mc_backend_epoch *
 		status = copy_control(rank, false, ret_error);
 	if (!status)
 		status = check_control(rank, epoch, ret_error);
+	if (!status)
+		status = begin_turns(rank, ret_error);
 	what.doing = "import the arena";
 	for (uint32_t i = 0; !status && i < epoch->layout.world_size; i++) {
 		what.rank = i;
@@ -342,7 +360,8 @@ static void unmap_all(struct mc_backend_rank *rank)
 		range_unmap(rank, &rank->arena[i]);
 	if (rank->control.at && !rank->stale_mapped) {
 		range_unmap(rank, &rank->control);
-		/* without it a graph replayed between epochs would fault; nobody could be told here */
+		/* without it a graph replayed between epochs would fault; nobody could be told here
+		 */
 		show_stale(rank, &ignored);
 	}
 	unmap_board(rank);
@@ -360,8 +379,10 @@ int mc_rank_map(struct mc_backend_rank *rank, const struct mc_backend_epoch *epo
 	mc_rank_unmap(rank, LEAVE_MS);
 	if (rank->stuck) {
 		snprintf(ret_error->text, sizeof(ret_error->text),
-			"cannot map an epoch: work on GPU %d did not end, so the last epoch's memory "
-			"is still in use", rank->ordinal);
+			"cannot map an epoch: work on GPU %d did not end, so the last epoch's "
+			"memory "
+			"is still in use",
+			rank->ordinal);
 		return MOECOMM_DEVICE;
 	}
 	pthread_mutex_lock(&rank->lock);
@@ -423,7 +444,8 @@ void mc_rank_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms)
 	}
 	pthread_mutex_lock(&rank->lock);
 	rank->mapped = false;
-	/* memory that a kernel may still touch stays: a leak is better than a fault that ends the context */
+	/* memory that a kernel may still touch stays: a leak is better than a fault that ends the
+	 * context */
 	if (!rank->stuck)
 		unmap_all(rank);
 	pthread_mutex_unlock(&rank->lock);

@@ -20,6 +20,7 @@ struct mc_pinned {
 	uint8_t probe_result[MC_MAX_WORLD_SIZE];
 	uint32_t poison;
 	struct mc_control control;
+	struct mc_cuda_turn turn[MC_CUDA_TURNS];
 };
 
 struct mc_backend_rank {
@@ -35,8 +36,8 @@ struct mc_backend_rank {
 
 	/*
 	 * Reserved at the first map, for the life of the membership: captured graphs hold these
-	 * addresses. Between epochs the control block's place holds a block of ours whose failed flag
-	 * says STALE_EPOCH, so that a graph replayed then returns at once.
+	 * addresses. Between epochs the control block's place holds a block of ours whose failed
+	 * flag says STALE_EPOCH, so that a graph replayed then returns at once.
 	 */
 	struct mc_range arena[MC_MAX_WORLD_SIZE];
 	struct mc_range control;
