@@ -201,12 +201,13 @@ static void hung_driver_stops_nobody_else(void **state)
 	mc_wire_wait_state(&other, "ep0", MC_GROUP_ARMING, SOON_MS);
 	t1 = now_ms();
 	mc_wire_form(&other, &layout, &host);
-	assert_in_range(now_ms() - t1, 0, 700);
+	/* the hung one ends after 1500 */
+	assert_in_range(now_ms() - t1, 0, 1300);
 	mc_wire_layout_clear(&layout);
 	for (uint32_t r = 0; r < 2; r++)
 		mc_wire_expect_done(
 			&clients[r], MC_STATUS_DEVICE, "did not answer within 1500 ms", SOON_MS);
-	assert_in_range(now_ms() - t0, 1400, 4000);
+	assert_in_range(now_ms() - t0, 1400, 8000);
 	close_two(clients);
 	mc_wire_client_close(&other);
 	mc_test_daemon_finish(&daemon_process);

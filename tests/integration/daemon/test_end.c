@@ -64,7 +64,8 @@ static void a_dead_rank_is_named_to_all_and_on_the_board(void **state)
 			&group.clients[r], MC_STATUS_PEER_LOST, "rank 2", &rank, SOON_MS);
 		assert_int_equal(rank, 2);
 	}
-	assert_true(mc_test_now_ms() - started < 1000);
+	/* a second, and what a loaded machine adds */
+	assert_true(mc_test_now_ms() - started < 3000);
 	assert_int_equal(abort_word(&group), mc_abort_word(MC_STATUS_PEER_LOST, 3));
 	assert_int_equal(group.board->rank[2].fault.status, MC_FAULT_PEER_LOST);
 	assert_int_equal(group.board->rank[2].fault.peer, 2);
@@ -160,7 +161,8 @@ static void an_op_that_the_leaver_will_not_serve_ends_at_once(void **state)
 	started = mc_test_now_ms();
 	enter(&group, 1, 6, 0);
 	mc_wire_expect_notice(&group.clients[1], MC_STATUS_LEFT, NULL, NULL, SOON_MS);
-	assert_true(mc_test_now_ms() - started < 1000);
+	/* a second, and what a loaded machine adds */
+	assert_true(mc_test_now_ms() - started < 3000);
 	clear(&group);
 }
 

@@ -176,7 +176,7 @@ static void a_missing_rank_ends_the_join_at_its_deadline(void **state)
 	harness_drop(layouts, 2);
 	mc_wire_expect_done(
 		&clients[0], MC_STATUS_JOIN_TIMEOUT, "rank 1 of 2 did not join", SOON_MS);
-	assert_in_range(mc_test_now_ms() - started, 380, 2000);
+	assert_in_range(mc_test_now_ms() - started, 380, 4000);
 	join = (struct mc_wire_join){
 		.group = "c", .world_size = 5, .rank = 3, .join_timeout_ms = 100};
 	mc_wire_join(&clients[0], &join);
@@ -190,7 +190,7 @@ static void fifty_retries_cost_one_deadline(void **state)
 {
 	struct mc_wire_client clients[2], again;
 	struct mc_wire_layout layouts[2];
-	struct mc_wire_join join = {.group = "ep0", .world_size = 2, .join_timeout_ms = 1000};
+	struct mc_wire_join join = {.group = "ep0", .world_size = 2, .join_timeout_ms = 2000};
 	uint64_t started = mc_test_now_ms();
 	size_t n_fds;
 
@@ -208,7 +208,7 @@ static void fifty_retries_cost_one_deadline(void **state)
 		mc_wire_expect_done(&again, MC_STATUS_JOIN_TIMEOUT, "earlier try", SOON_MS);
 		harness_close(&again, 1);
 	}
-	assert_true(mc_test_now_ms() - started < 1900);
+	assert_true(mc_test_now_ms() - started < 3900);
 	mc_test_wait_fds(harness_daemon.pid, n_fds, SOON_MS);
 	/* the missing rank comes: the verdict is forgotten, and the group forms */
 	join.rank = 1;
