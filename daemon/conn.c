@@ -243,6 +243,10 @@ static void receive(struct mc_conn *conn)
 	int r;
 
 	for (int i = 0; i < REQUESTS_A_TURN && !conn->doomed && !conn->close_when_sent; i++) {
+		/* what is left in the socket brings us back in the next turn */
+		if (conn->has_queried && mc_quota_turn_is_over(conn->daemon->quota, conn->uid,
+						 uv_now(conn->daemon->loop)))
+			return;
 		r = mc_frame_reader_next(conn->reader, conn->fd, &frame);
 		if (r == MC_FRAME_E_AGAIN || r == -EAGAIN || r == -EINTR)
 			return;

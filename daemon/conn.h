@@ -30,6 +30,7 @@ struct mc_conn {
 	uint64_t opened_ms;
 	uint64_t n_requests;
 	bool said_hello;
+	bool has_queried;     /* once asked for status or the like, which takes us time */
 	bool doomed;          /* no request is handled any more */
 	bool close_when_sent; /* doomed once the queue is empty */
 	bool closing;

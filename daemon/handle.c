@@ -64,6 +64,23 @@ static void dispatch(struct mc_conn *conn, const struct mc_frame *frame, const v
 	}
 }
 
+/* Requests whose answer grows with what the daemon serves. */
+static bool is_query(uint16_t type)
+{
+	return type == MC_FRAME_STATUS_REQUEST || type == MC_FRAME_METRICS_REQUEST ||
+	       type == MC_FRAME_HISTORY_REQUEST;
+}
+
+static void answer_query(struct mc_conn *conn, const struct mc_frame *frame, const void *message)
+{
+	uint64_t started_ns = uv_hrtime();
+
+	conn->has_queried = true;
+	dispatch(conn, frame, message);
+	mc_quota_spend_turn(conn->daemon->quota, conn->uid, uv_now(conn->daemon->loop),
+		(uv_hrtime() - started_ns) / 1000u);
+}
+
 static bool is_request(uint16_t type)
 {
 	switch (type) {
@@ -142,6 +159,9 @@ void mc_handle(struct mc_conn *conn, const struct mc_frame *frame)
 			mc_frame_type_name(frame->type));
 		return;
 	}
-	dispatch(conn, frame, message);
+	if (is_query(frame->type))
+		answer_query(conn, frame, message);
+	else
+		dispatch(conn, frame, message);
 	mc_codec_free(message);
 }

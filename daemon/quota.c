@@ -5,12 +5,16 @@
 #include <stdlib.h>
 #include <uthash.h>
 
+/* Long enough for the largest reply, short enough for who waits behind it. */
+#define TURN_US 20000u
+
 struct user {
 	uint32_t uid;
 	uint64_t used[MC_QUOTA_N];
 	/* request budget in thousandths of a request, so that slow rates refill evenly */
 	uint64_t budget;
 	uint64_t refilled_ms;
+	uint64_t turn_ms, turn_us; /* the turn of the last query, and what its queries took */
 	UT_hash_handle hh;
 };
 
@@ -152,6 +156,25 @@ bool mc_quota_request(struct mc_quota *quota, uint32_t uid, uint64_t now_ms)
 		return false;
 	user->budget -= 1000;
 	return true;
+}
+
+void mc_quota_spend_turn(struct mc_quota *quota, uint32_t uid, uint64_t turn_ms, uint64_t used_us)
+{
+	struct user *user = find(quota, uid);
+
+	if (!user)
+		return;
+	if (user->turn_ms != turn_ms)
+		user->turn_us = 0;
+	user->turn_ms = turn_ms;
+	user->turn_us += used_us;
+}
+
+bool mc_quota_turn_is_over(struct mc_quota *quota, uint32_t uid, uint64_t turn_ms)
+{
+	struct user *user = find(quota, uid);
+
+	return user && user->turn_ms == turn_ms && user->turn_us >= TURN_US;
 }
 
 unsigned mc_quota_n_users(const struct mc_quota *quota)

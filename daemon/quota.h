@@ -34,6 +34,13 @@ const char *mc_quota_name(enum mc_quota_kind kind);
 /* Counts one request against the user's rate. Returns false when it is one too many. */
 bool mc_quota_request(struct mc_quota *quota, uint32_t uid, uint64_t now_ms);
 
+/*
+ * Time that a user's queries take in one turn of the loop (told apart by its clock): what is over
+ * has to wait for the next one, so that others, and the watchdog, come in between.
+ */
+void mc_quota_spend_turn(struct mc_quota *quota, uint32_t uid, uint64_t turn_ms, uint64_t used_us);
+bool mc_quota_turn_is_over(struct mc_quota *quota, uint32_t uid, uint64_t turn_ms);
+
 /* Users known; for tests of what stays behind. */
 unsigned mc_quota_n_users(const struct mc_quota *quota);
 
