@@ -70,7 +70,10 @@ static void rate_rank(
 	}
 	if (row->age_ms == UINT64_MAX)
 		row->age_ms = row->group->age_ms;
-	if (counted) {
+	/* a wait is counted when it ends: this one has lasted longer than the interval */
+	if (row->rank->health == MC_HEALTH_WAITING && (double)row->age_ms >= seconds * 1000)
+		row->wait_share = 1;
+	else if (counted) {
 		row->wait_share = (double)wait_ns / 1e9 / seconds;
 		if (row->wait_share > 1)
 			row->wait_share = 1;
