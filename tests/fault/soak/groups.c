@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -18,6 +19,7 @@
 /* A status that is late by this much on top of its bound and slack never comes. */
 #define OVERDUE_US   INT64_C(2000000)
 #define CALM_LIFE_US INT64_C(3000000)
+#define HALF_OP_US   (SOAK_OP_MS * INT64_C(500))
 #define NEVER        INT64_MAX
 
 enum phase {
@@ -42,7 +44,9 @@ struct group {
 	int64_t since_us;
 	struct plan_event event;
 	struct expect expect;
-	bool known;     /* the daemon knew the group then */
+	bool known;          /* the daemon knew the group then */
+	char suspicion[480]; /* what may be the machine's doing */
+	int64_t suspect_since_us, suspect_needs_us;
 	uint64_t epoch; /* that the event hit */
 	int64_t begin_us, next_us, resume_us;
 	uint32_t daemon_serial; /* at the beginning of the phase before the ranks run */
@@ -231,6 +235,61 @@ static const char *group_event_name(const struct group *group)
 	return alone[group->event.kind];
 }
 
+/*
+ * The longest that a rank of the group did not get to run since then, without our doing. On a
+ * machine with more to do than processors, bounds can't hold for who does not run.
+ */
+static int64_t stalled_us(const struct group *group, int64_t since_us)
+{
+	int64_t longest_us = 0;
+
+	for (uint32_t r = 0; r < group->world_size; r++) {
+		const struct soak_slot *slot = &group->shared->slot[r];
+		bool ours = r == group->event.victim && group->event.kind >= PLAN_STOP_SHORT &&
+			    group->event.kind <= PLAN_STOP_KILL;
+
+		if (!ours && atomic_load(&slot->stall_end_us) >= since_us &&
+			atomic_load(&slot->stall_us) > longest_us)
+			longest_us = atomic_load(&slot->stall_us);
+	}
+	return longest_us;
+}
+
+/*
+ * Something that must not be, unless a rank did not get to run for as long as that since then.
+ * Whether it did is known when all of them run again.
+ */
+static void suspect(struct group *group, int64_t since_us, int64_t needs_us, const char *format,
+	...) __attribute__((format(printf, 4, 5)));
+static void suspect(
+	struct group *group, int64_t since_us, int64_t needs_us, const char *format, ...)
+{
+	va_list args;
+
+	/* what comes after the first has the same cause */
+	if (*group->suspicion)
+		return;
+	group->suspect_since_us = since_us;
+	group->suspect_needs_us = needs_us;
+	va_start(args, format);
+	vsnprintf(group->suspicion, sizeof(group->suspicion), format, args);
+	va_end(args);
+}
+
+static void judge(struct group *group)
+{
+	int64_t stall_us = stalled_us(group, group->suspect_since_us);
+
+	if (!*group->suspicion)
+		return;
+	if (stall_us >= group->suspect_needs_us)
+		soak_account_add("the machine stalled", "late or TIMEOUT", stall_us);
+	else
+		soak_problem("%s; no rank was stalled for longer than %" PRId64 " ms",
+			group->suspicion, stall_us / 1000);
+	*group->suspicion = '\0';
+}
+
 /* A failure that the event explains, or not. */
 static void take_failure(struct group *group, uint32_t r, const struct soak_failure *failure)
 {
@@ -252,9 +311,13 @@ static void take_failure(struct group *group, uint32_t r, const struct soak_fail
 		group->rank[r].counted = true;
 		soak_account_add(group_event_name(group), name, took_us);
 		if (why)
-			soak_problem("%s of rank %u in epoch %" PRIu64
-				     " of g%u (%u ranks): rank %u "
-				     "saw %s of rank %d after %" PRId64 " ms: %s (%s)",
+			suspect(group, group->begin_us - HALF_OP_US,
+				failure->status == MOECOMM_TIMEOUT
+					? HALF_OP_US
+					: took_us - group->rank[r].bound_us - soak->slack_ms * 1000,
+				"%s of rank %u in epoch %" PRIu64
+				" of g%u (%u ranks): rank %u saw %s of rank %d after %" PRId64
+				" ms: %s (%s)",
 				group_event_name(group), group->event.victim, group->epoch,
 				group->number, group->world_size, r, name, failure->rank,
 				took_us / 1000, why, failure->detail);
@@ -266,8 +329,10 @@ static void take_failure(struct group *group, uint32_t r, const struct soak_fail
 		soak_account_add("daemon, while joining", name, 0);
 		return;
 	}
-	soak_problem("rank %u of %u in epoch %" PRIu64
-		     " of g%u, %s: %s of rank %d at round %" PRIu64 " without a reason: %s",
+	suspect(group, failure->at_us - 4 * HALF_OP_US,
+		failure->status == MOECOMM_TIMEOUT ? HALF_OP_US : NEVER,
+		"rank %u of %u in epoch %" PRIu64 " of g%u, %s: %s of rank %d at round %" PRIu64
+		" without a reason: %s",
 		r, group->world_size, failure->epoch, group->number, phase_name[group->phase], name,
 		failure->rank, failure->round, failure->detail);
 	if (group->phase == PHASE_WORKING || group->phase == PHASE_QUIET) {
@@ -386,6 +451,7 @@ static void recover(struct group *group)
 			from_us = group->rank[r].base_us;
 	}
 	soak_account_add(group_event_name(group), "next epoch works", last_us - from_us);
+	judge(group);
 	plan_event(group);
 	enter(group, PHASE_WORKING);
 }
@@ -462,6 +528,7 @@ static void step(struct group *group, bool quiet)
 	}
 	if (now_us - group->since_us > PHASE_LIMIT_US && !stuck) {
 		stuck = true;
+		judge(group);
 		soak_problem("g%u (%u ranks) hangs: %s since %" PRId64
 			     " s, last event %s of rank %u",
 			group->number, group->world_size, phase_name[group->phase],

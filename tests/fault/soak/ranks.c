@@ -11,7 +11,9 @@
 #include "fault/soak/plan.h"
 #include "fault/soak/soak.h"
 
-#define WATCH_US      4000
+#define WATCH_US 4000
+/* After that long a shorter stall may take the place of a longer one. */
+#define FORGET_US     INT64_C(10000000)
 #define JOIN_LIMIT_US INT64_C(60000000)
 /* A second op after a failed one is not even tried by the library. */
 #define AT_ONCE_US INT64_C(500000)
@@ -27,7 +29,27 @@ struct rank {
 	atomic_bool watch;
 };
 
-/* ---- the other thread of a rank ---- */
+/* ---- the other threads of a rank ---- */
+
+/* Takes no lock and does nothing but wake up: when it is late, the machine is. */
+static void *beat(void *data)
+{
+	struct rank *rank = data;
+	int64_t last_us = soak_now_us(), now_us;
+
+	while (atomic_load(&rank->watch)) {
+		usleep(2 * WATCH_US);
+		now_us = soak_now_us();
+		if (now_us - last_us > SOAK_STALL_US &&
+			(now_us - last_us > atomic_load(&rank->slot->stall_us) ||
+				now_us - atomic_load(&rank->slot->stall_end_us) > FORGET_US)) {
+			atomic_store(&rank->slot->stall_us, now_us - last_us);
+			atomic_store(&rank->slot->stall_end_us, now_us);
+		}
+		last_us = now_us;
+	}
+	return NULL;
+}
 
 static void *watch(void *data)
 {
@@ -251,17 +273,19 @@ static enum ending run_epoch(struct rank *rank)
 static bool live(struct rank *rank)
 {
 	enum ending ending = ENDING_FAILED;
-	pthread_t watcher;
+	pthread_t watcher, beater;
 
 	pthread_mutex_init(&rank->lock, NULL);
 	atomic_store(&rank->watch, true);
-	if (pthread_create(&watcher, NULL, watch, rank))
+	if (pthread_create(&watcher, NULL, watch, rank) ||
+		pthread_create(&beater, NULL, beat, rank))
 		abort();
 	while (ending == ENDING_FAILED && enter(rank))
 		ending = run_epoch(rank);
 	leave(rank);
 	atomic_store(&rank->watch, false);
 	pthread_join(watcher, NULL);
+	pthread_join(beater, NULL);
 	pthread_mutex_destroy(&rank->lock);
 	return ending == ENDING_LEFT;
 }

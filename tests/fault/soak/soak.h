@@ -33,6 +33,8 @@
 #define SOAK_VOTE_ROUNDS 16u
 /* Warm-up is over on both channels, whatever was drawn. */
 #define SOAK_STEADY_ROUND 96u
+/* A process that sleeps for a moment and wakes up later by this did not get to run. */
+#define SOAK_STALL_US INT64_C(200000)
 
 enum soak_state {
 	SOAK_ABSENT = 0,
@@ -67,6 +69,8 @@ struct soak_slot {
 	_Atomic int64_t first_ok_us; /* when the first op of this epoch had succeeded; 0: not yet */
 	_Atomic int64_t woke_us;     /* when it ended its last ordered sleep */
 	_Atomic bool attached;       /* the daemon knows this membership */
+	_Atomic int64_t stall_us;    /* how long its process did not get to run, lately */
+	_Atomic int64_t stall_end_us;
 	_Atomic uint64_t n_ops;      /* verified */
 	_Atomic uint32_t n_failures; /* ring: written by the rank, read by main */
 	struct soak_failure failure[SOAK_FAILURES];
