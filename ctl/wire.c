@@ -52,24 +52,27 @@ __attribute__((format(printf, 3, 4))) static int problem(
 	return exit_status;
 }
 
-/* Waits for the socket until the deadline. Returns MC_CTL_OK or a problem. */
-static int await(struct mc_ctl_wire *wire, short events)
+static int no_answer(struct mc_ctl_wire *wire)
 {
-	struct pollfd fd = {.fd = wire->fd, .events = events};
-	int64_t left = wire->deadline_ms - now_ms();
-	int r;
-
-	do {
-		r = poll(&fd, 1, left > 0 ? (int)left : 0);
-		left = wire->deadline_ms - now_ms();
-	} while (r < 0 && errno == EINTR);
-	if (r > 0)
-		return MC_CTL_OK;
 	return problem(wire, MC_CTL_UNREACHABLE,
 		"the daemon at %s does not answer within " STRINGIFY(
 			MC_CTL_DEADLINE_MS) " ms: it is stopped or overloaded; its log says more "
 					    "(journalctl -u moecommd)",
 		wire->address.sun_path);
+}
+
+/* Waits for the socket until the deadline. Returns MC_CTL_OK or a problem. */
+static int await(struct mc_ctl_wire *wire, short events)
+{
+	struct pollfd fd = {.fd = wire->fd, .events = events};
+	int64_t left;
+	int r;
+
+	do {
+		left = wire->deadline_ms - now_ms();
+		r = left > 0 ? poll(&fd, 1, (int)left) : 0;
+	} while (r < 0 && errno == EINTR);
+	return r > 0 ? MC_CTL_OK : no_answer(wire);
 }
 
 static int dial(struct mc_ctl_wire *wire)
@@ -86,7 +89,7 @@ static int dial(struct mc_ctl_wire *wire)
 		if (errno != EAGAIN && errno != EINTR)
 			break;
 		if (now_ms() >= wire->deadline_ms)
-			return await(wire, 0);
+			return no_answer(wire);
 		poll(NULL, 0, 10);
 	}
 	r = errno;
@@ -138,8 +141,11 @@ static int receive(struct mc_ctl_wire *wire, struct mc_frame **ret_frame)
 		r = mc_frame_reader_next(wire->reader, wire->fd, ret_frame);
 		if (r == 0 && (*ret_frame)->serial == wire->serial)
 			return MC_CTL_OK;
+		/* a notice, which nobody here waits for; but not for ever */
+		if (r == 0 && now_ms() >= wire->deadline_ms)
+			return no_answer(wire);
 		if (r == 0)
-			continue; /* a notice, which nobody here waits for */
+			continue;
 		if (r != MC_FRAME_E_AGAIN)
 			break;
 		r = await(wire, POLLIN);

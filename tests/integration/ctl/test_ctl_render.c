@@ -3,6 +3,7 @@
  * moecommctl against a stand-in for the daemon: what it prints for given statuses, as text and as
  * JSON, and how it ends when what answers misbehaves.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 #include <setjmp.h>
@@ -395,6 +398,33 @@ static void test_unreachable(void **state)
 	output_clear(&output);
 }
 
+/* One that listens but accepts nobody, with its queue of newcomers full. */
+static void test_no_room(void **state)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct output output;
+	int listener, waiting[8], n = 0;
+
+	(void)state;
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/full.sock", directory);
+	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(listener, 0), 0);
+	do {
+		assert_true(n < 8);
+		waiting[n] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	} while (connect(waiting[n++], (struct sockaddr *)&address, sizeof(address)) == 0);
+	assert_int_equal(errno, EAGAIN);
+	output = ctl(address.sun_path, "status", NULL, NULL, NULL);
+	assert_int_equal(output.status, 3);
+	expect(output.err, "does not answer within 5000 ms");
+	output_clear(&output);
+	while (n > 0)
+		close(waiting[--n]);
+	close(listener);
+	unlink(address.sun_path);
+}
+
 /* Another user is told which component of the path stops him. */
 static void test_denied(void **state)
 {
@@ -536,6 +566,7 @@ int main(void)
 		cmocka_unit_test(test_version),
 		cmocka_unit_test(test_misbehaviour),
 		cmocka_unit_test(test_unreachable),
+		cmocka_unit_test(test_no_room),
 		cmocka_unit_test(test_denied),
 		cmocka_unit_test(test_usage),
 		cmocka_unit_test(test_output),
