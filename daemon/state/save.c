@@ -15,6 +15,8 @@
 
 /* Changes that come together are saved together. */
 #define SAVE_AFTER_MS 10u
+/* What could not be saved is tried again. */
+#define RETRY_AFTER_MS 500u
 
 static struct mc_log_limit save_limit, full_limit;
 
@@ -183,6 +185,8 @@ out:
 
 /* ---- into the store ---- */
 
+static void on_save(uv_timer_t *timer);
+
 void mc_state_save(struct mc_state *state)
 {
 	char name[MC_STORE_NAME_BYTES];
@@ -207,6 +211,8 @@ void mc_state_save(struct mc_state *state)
 			"cannot store the state: %s; after a restart of the daemon it stands as "
 			"it was before",
 			strerror(-r));
+		if (state->handles_open)
+			uv_timer_start(&state->save_timer, on_save, RETRY_AFTER_MS, 0);
 		return;
 	}
 	state->serial++;

@@ -116,9 +116,13 @@ static bool receive(struct mc_fd_store *store, int timeout_ms)
 
 	if (poll(&poll_fd, 1, timeout_ms) != 1)
 		return false;
+	/* received and handled in one step: whoever finds nothing to receive has missed nothing */
+	pthread_mutex_lock(&store->lock);
 	n = recvmsg(store->socket_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-	if (n < 0)
+	if (n < 0) {
+		pthread_mutex_unlock(&store->lock);
 		return false;
+	}
 	text[n] = 0;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -126,7 +130,6 @@ static bool receive(struct mc_fd_store *store, int timeout_ms)
 		n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
 	}
-	pthread_mutex_lock(&store->lock);
 	on_message(store, text, fds, n_fds);
 	pthread_mutex_unlock(&store->lock);
 	return true;
