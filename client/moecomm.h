@@ -122,7 +122,8 @@ struct moecomm_connect_options {
  * and the caller is DENIED, before anything is sent to it, unless every directory on the way to the
  * socket belongs to root, that user or the caller and none can be written by everybody: whoever came
  * first to a path below /tmp is not to be handed data.
- * UNREACHABLE (at once, or after wait_ms), DENIED, VERSION, PROTOCOL, NO_MEMORY, SYSTEM.
+ * UNREACHABLE (at once, or after wait_ms; a daemon that hangs may take 5 s more), DENIED, QUOTA,
+ * INVALID, VERSION, PROTOCOL, NO_MEMORY, SYSTEM.
  * The caller owns *ret_context and ends it with moecomm_disconnect. Any thread.
  */
 enum moecomm_status moecomm_connect(
@@ -172,7 +173,8 @@ struct moecomm_group_options {
  * pair has passed; at most join_timeout_ms + probe_timeout_ms + arming. Several threads may join
  * at once on one context, also as ranks of one group.
  * INVALID, DENIED, IN_USE, SPEC_MISMATCH, TOPOLOGY, JOIN_TIMEOUT, PROBE_FAILED, QUOTA, PEER_LOST,
- * LEFT, ABORTED, SHUTDOWN, DEVICE, UNREACHABLE, UNSUPPORTED, NO_MEMORY, SYSTEM.
+ * LEFT, ABORTED, SHUTDOWN, DEVICE, UNREACHABLE, UNSUPPORTED, NO_MEMORY, SYSTEM,
+ * TOO_LARGE (an arena beyond 4 TiB), PROTOCOL.
  * The caller owns *ret_group and ends it with moecomm_group_leave. Allocates device memory
  * mappings and loads all kernels: not during stream capture.
  */
@@ -186,7 +188,10 @@ enum moecomm_status moecomm_group_join(moecomm_context *context,
  */
 enum moecomm_status moecomm_group_rejoin(moecomm_group *group);
 
-/* Leaves and frees; returns NULL. NULL is allowed. Waits for this rank's ops in flight. The epoch ends for all members. */
+/*
+ * Leaves and frees; returns NULL. NULL is allowed. Waits for this rank's ops in flight; no other call
+ * on the group may begin any more, queries and aborts included. The epoch ends for all members.
+ */
 moecomm_group *moecomm_group_leave(moecomm_group *group);
 
 /*
@@ -252,7 +257,7 @@ enum moecomm_status moecomm_group_set_deadlines(moecomm_group *group, int op_tim
  *    allowed, read before return) when they differ. Equal numbers take the same path as `rows`.
  *    Blocks of gathered tensors lie in rank order, rank r's block from row Σ rows of ranks below r.
  *  - With a device-side count the rows above are maxima: blocks keep their places, only valid rows
- *    travel, padding rows of outputs are left alone (expert ids: -1).
+ *    travel, padding rows of outputs are left alone (expert ids: -1). All ranks give one, or none.
  *  - Pointers of any alignment; 16-byte aligned ones are fast. Outputs must not overlap inputs
  *    unless said.
  *  - INVALID, TOO_LARGE, BUSY before any launch. On the host backend also the op's own outcome:
@@ -298,7 +303,7 @@ struct moecomm_combine_args {
 	/* combine_rmsnorm only; NULL and 0 elsewhere */
 	const void *residual;            /* [rows of this rank, D] */
 	void *residual_output;           /* [rows of this rank, D]; may be `residual` */
-	const void *gamma;               /* [D] */
+	const void *gamma;               /* [D]; on a rank without rows too */
 	float eps;
 };
 #define MOECOMM_COMBINE_ARGS_INIT \

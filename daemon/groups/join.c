@@ -137,10 +137,9 @@ static bool may_join(struct joining *joining)
 
 	if (!mc_group_may_join(group, joining->conn))
 		REFUSE(joining, MC_STATUS_DENIED,
-			"uid %u may not join group %s: its creator has to name it in allow_uid or "
-			"one of its "
-			"groups in allow_gid",
-			joining->conn->uid, group->name);
+			"uid %u may not join group %s, which uid %u has made: choose another name, "
+			"or have that user name it in allow_uid or one of its groups in allow_gid",
+			joining->conn->uid, group->name, group->uid);
 	return true;
 }
 
