@@ -44,7 +44,8 @@ const struct mc_setting mc_settings[] = {
 		"A rank that others wait for is stalled after this time without progress."},
 	{"groups", "resume_timeout_ms", MC_SETTING_MS, AT(resume_timeout_ms), "30000", 100, 3600000,
 		NULL, NULL, true,
-		"After a restart of the daemon: how long the members of running groups have to come "
+		"After a restart of the daemon: how long the members of running groups have to "
+		"come "
 		"back. Who has not by then counts as lost."},
 	{"limits", "hello_timeout_ms", MC_SETTING_MS, AT(hello_timeout_ms), "10000", 10, 3600000,
 		NULL, NULL, true, "A connection that has not said hello by then is closed."},
@@ -58,7 +59,8 @@ const struct mc_setting mc_settings[] = {
 		UINT64_C(1) << 20, UINT64_C(1) << 50, NULL, NULL, true,
 		"Memory of one user's groups, until the last process that maps it lets go."},
 	{"limits", "max_fds_per_uid", MC_SETTING_COUNT, AT(max_fds_per_uid), "16384", 16, 1000000,
-		NULL, NULL, true, "File descriptors that the daemon holds for one user."},
+		NULL, NULL, true,
+		"File descriptors held for one user, or on their way to its clients."},
 	{"limits", "max_queue_bytes", MC_SETTING_BYTES, AT(max_queue_bytes), "4M",
 		UINT64_C(64) << 10, UINT64_C(1) << 30, NULL, NULL, false,
 		"Unread replies of one connection; a client beyond it is cut off."},

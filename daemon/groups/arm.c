@@ -17,6 +17,12 @@ static uint32_t count_fds(const struct mc_epoch *epoch)
 	return 1u + 2u * epoch->spec.world_size;
 }
 
+/* fds of one member's layout: board, its control block, all arenas. */
+static uint32_t count_layout_fds(const struct mc_epoch *epoch)
+{
+	return 2u + epoch->spec.world_size;
+}
+
 static void send_layout(struct mc_epoch *epoch, struct mc_member *to)
 {
 	Moecomm__Wire__Layout layout = MOECOMM__WIRE__LAYOUT__INIT;
@@ -115,13 +121,16 @@ static bool charge(struct mc_epoch *epoch)
 		epoch->charged_bytes = n_bytes;
 		groups->arena_bytes += n_bytes;
 		kind = MC_QUOTA_FDS;
-		n_bytes = count_fds(epoch);
+		n_bytes = count_fds(epoch) +
+			  (uint64_t)epoch->spec.world_size * count_layout_fds(epoch);
 		r = mc_quota_charge(quota, uid, kind, n_bytes);
-		if (!r)
-			epoch->charged_fds = (uint32_t)n_bytes;
 	}
-	if (!r)
+	if (!r) {
+		epoch->charged_fds = count_fds(epoch);
+		for (uint32_t rank = 0; rank < epoch->spec.world_size; rank++)
+			epoch->member[rank]->charged_fds = count_layout_fds(epoch);
 		return true;
+	}
 	mc_epoch_end(epoch, r == -EDQUOT ? MC_STATUS_QUOTA : MC_STATUS_NO_MEMORY, MC_NO_RANK,
 		MC_NO_RANK,
 		"group %s needs %" PRIu64 " %s more; uid %u has %" PRIu64 " of %" PRIu64,

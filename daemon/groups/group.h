@@ -46,6 +46,8 @@ struct mc_member {
 	bool join_pending; /* a Join waits for its answer */
 	bool vote_pending;
 	bool voted;
+	uint32_t charged_fds; /* of its layout, to the group's uid, until it shows that it has read
+				 it */
 	struct mc_member *conn_prev, *conn_next; /* of the connection */
 	UT_hash_handle hh;                       /* by id */
 };
@@ -143,6 +145,11 @@ struct mc_epoch *mc_epoch_new(struct mc_group *group);
 struct mc_member *mc_member_new(struct mc_epoch *epoch, uint32_t rank, struct mc_conn *conn);
 /* A member of an earlier run of the daemon, without a connection; the caller fills it in. */
 struct mc_member *mc_member_adopt(struct mc_epoch *epoch, uint32_t rank, uint64_t id);
+/*
+ * Its layout was read, or never will be. Until then the layout's fds are on their way, which the
+ * kernel bounds for the daemon as a whole: who does not read would take that room from all users.
+ */
+void mc_member_release_fds(struct mc_member *member);
 /* Takes it out of its epoch and connection and frees it. The epoch stays. */
 void mc_member_drop(struct mc_member *member);
 /* Moves a membership to another connection. */

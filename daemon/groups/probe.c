@@ -111,6 +111,7 @@ void mc_member_vote(struct mc_member *member, uint32_t serial, const Moecomm__Wi
 {
 	struct mc_epoch *epoch = member->epoch;
 
+	mc_member_release_fds(member);
 	if (epoch->state == MC_GROUP_FAILED) {
 		/* the formation failed while this member was probing; it maps nothing any more */
 		mc_conn_done(member->conn, serial, epoch->status, "%s", epoch->detail);

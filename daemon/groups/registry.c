@@ -271,10 +271,20 @@ void mc_member_move(struct mc_member *member, struct mc_conn *conn)
 	}
 }
 
+void mc_member_release_fds(struct mc_member *member)
+{
+	struct mc_group *group = member->epoch->group;
+
+	mc_quota_release(
+		group->groups->daemon->quota, group->uid, MC_QUOTA_FDS, member->charged_fds);
+	member->charged_fds = 0;
+}
+
 void mc_member_drop(struct mc_member *member)
 {
 	struct mc_epoch *epoch = member->epoch;
 
+	mc_member_release_fds(member);
 	epoch->dropped =
 		(struct mc_dropped){.rank = member->rank, .pid = member->pid, .uid = member->uid};
 	memcpy(epoch->dropped.label, member->label, sizeof(member->label));

@@ -358,7 +358,7 @@ static void quotas_are_clear_refusals(void **state)
 	mc_wire_join(&clients[0], &join);
 	mc_wire_expect_done(&clients[0], MC_STATUS_QUOTA, "bytes of arenas", SOON_MS);
 	mc_wire_expect_done(&clients[2], MC_STATUS_QUOTA, "bytes of arenas", SOON_MS);
-	/* 8 ranks need 17 fds */
+	/* 8 ranks need 17 fds, and 10 each on their way to them */
 	for (uint32_t r = 0; r < 8; r++) {
 		join = (struct mc_wire_join){.group = "g3", .world_size = 8, .rank = r};
 		mc_wire_join(&clients[0], &join);

@@ -2,7 +2,11 @@
 /* fds that wait in the daemon for a client that does not read are that user's, and bounded. */
 #include "integration/daemon/harness.h"
 
-#define WORLD_SIZE 32u
+/*
+ * A group of that size costs 33 fds (board, control blocks, arenas), and while its layouts are on
+ * their way 18 more for each rank: 321 in all.
+ */
+#define WORLD_SIZE 16u
 
 /* Asks without reading until the socket is full and the daemon has to keep replies. */
 static void fill(struct mc_wire_client *client, struct mc_wire_client *observer)
@@ -33,7 +37,7 @@ static void unread_layouts_count_as_the_user_s_fds(void **state)
 	size_t n_fds;
 
 	(void)state;
-	harness_restart_with("[limits]\nmax_fds_per_uid = 200\n");
+	harness_restart_with("[limits]\nmax_fds_per_uid = 400\n");
 	harness_open(&other, 1);
 	harness_open(&greedy, 1);
 	n_fds = mc_test_count_fds(harness_daemon.pid);
@@ -55,10 +59,48 @@ static void unread_layouts_count_as_the_user_s_fds(void **state)
 	mc_wire_client_close(&other);
 }
 
+/* The kernel bounds the fds on their way from the daemon to all its clients together. */
+static void layouts_on_their_way_count_until_they_are_read(void **state)
+{
+	struct mc_wire_join join = {.group = "slow", .world_size = WORLD_SIZE};
+	struct mc_wire_client slow, other;
+	struct mc_wire_layout layouts[WORLD_SIZE], layout;
+
+	(void)state;
+	harness_restart_with("[limits]\nmax_fds_per_uid = 400\n");
+	harness_open(&other, 1);
+	harness_open(&slow, 1);
+	for (join.rank = 0; join.rank < WORLD_SIZE; join.rank++)
+		mc_wire_join(&slow, &join);
+	mc_wire_wait_state(&other, "slow", MC_GROUP_PROBING, SOON_MS);
+	/* 17 fds and 80 on their way */
+	join = (struct mc_wire_join){.group = "next", .world_size = 8};
+	for (join.rank = 0; join.rank < 8; join.rank++)
+		mc_wire_join(&other, &join);
+	for (uint32_t r = 0; r < 8; r++)
+		mc_wire_expect_done(&other, MC_STATUS_QUOTA, "file descriptors", SOON_MS);
+	for (uint32_t r = 0; r < WORLD_SIZE; r++)
+		mc_wire_expect_layout(&slow, SOON_MS, &layouts[r]);
+	for (uint32_t r = 0; r < WORLD_SIZE; r++)
+		mc_wire_vote_yes(&slow, layouts[r].member_id);
+	for (uint32_t r = 0; r < WORLD_SIZE; r++)
+		mc_wire_expect_ready(&slow, SOON_MS);
+	for (join.rank = 0; join.rank < 8; join.rank++)
+		mc_wire_join(&other, &join);
+	for (uint32_t r = 0; r < 8; r++) {
+		mc_wire_expect_layout(&other, SOON_MS, &layout);
+		mc_wire_layout_clear(&layout);
+	}
+	harness_drop(layouts, WORLD_SIZE);
+	mc_wire_client_close(&slow);
+	mc_wire_client_close(&other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		HARNESS_TEST(unread_layouts_count_as_the_user_s_fds),
+		HARNESS_TEST(layouts_on_their_way_count_until_they_are_read),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
