@@ -452,6 +452,7 @@ static void beyond_capacity(void **state)
 
 /* ---- injected ---- */
 
+#ifdef MC_FAULT_INJECTION
 static void injected_on_rank(struct world *world, uint32_t rank, void *data)
 {
 	uint8_t in[64] = {0}, out[3 * 64];
@@ -461,6 +462,7 @@ static void injected_on_rank(struct world *world, uint32_t rank, void *data)
 	good_calls(world, rank, 4);
 	bad_call(world, rank, &op);
 }
+#endif
 
 static void injected(void **state)
 {
