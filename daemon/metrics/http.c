@@ -34,9 +34,10 @@ struct mc_metrics_http {
 	struct mc_daemon *daemon;
 	struct MHD_Daemon *server;
 	uv_poll_t poll;
-	uv_timer_t timer; /* runs only while connections stand */
-	unsigned n_open;  /* handles */
-	char *text;       /* the last answer */
+	uv_timer_t timer;  /* runs only while connections stand */
+	unsigned n_open;   /* handles */
+	uint64_t n_closed; /* connections that have gone */
+	char *text;        /* the last answer */
 	size_t n_text;
 	uint64_t made_ms;
 };
@@ -125,29 +126,32 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	run(poll->data);
 }
 
-static unsigned n_connections(const struct mc_metrics_http *http)
+static void on_connection(void *data, struct MHD_Connection *connection, void **context,
+	enum MHD_ConnectionNotificationCode code)
 {
-	const union MHD_DaemonInfo *info =
-		MHD_get_daemon_info(http->server, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+	struct mc_metrics_http *http = data;
 
-	return info ? info->num_connections : 0;
+	(void)connection;
+	(void)context;
+	http->n_closed += code == MHD_CONNECTION_NOTIFY_CLOSED;
 }
 
 static void run(struct mc_metrics_http *http)
 {
 	MHD_UNSIGNED_LONG_LONG wait_ms;
-	unsigned before, after = n_connections(http), n_runs = 0;
+	uint64_t before;
+	unsigned n_runs = 0;
 	bool again;
 
 	/*
 	 * At its limit the library stops watching the listening socket, and begins again at the
 	 * first run after a connection has gone: without that run nobody would be served any more.
+	 * Their number does not tell: as many may have come in the same run.
 	 */
 	do {
-		before = after;
+		before = http->n_closed;
 		MHD_run(http->server);
-		after = n_connections(http);
-		again = after < before;
+		again = http->n_closed != before;
 	} while (again && ++n_runs < MAX_RUNS);
 	/* no connection: nothing to time out, and an idle daemon sleeps */
 	if (again)
@@ -230,10 +234,10 @@ int mc_metrics_http_open(struct mc_daemon *daemon, struct mc_metrics_http **ret_
 	}
 	http->daemon = daemon;
 	http->server = MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS,
-		MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_S,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES,
-		MHD_OPTION_END);
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http,
+		MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+		CONNECTION_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+		(size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_END);
 	if (!http->server) {
 		close(fd);
 		free(http);
