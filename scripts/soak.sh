@@ -31,6 +31,4 @@ if [ -z "$build" ]; then
 fi
 export MOECOMM_TEST_BIN=$PWD/$build/bin
 [[ "$build" = /* ]] && MOECOMM_TEST_BIN=$build/bin
-# the thread sanitizer, if that is the build, does not like a fork beside the fd store's thread
-export TSAN_OPTIONS=${TSAN_OPTIONS:-die_after_fork=0}
 exec "$build/tests/moecomm_soak" --seconds $((minutes * 60)) "$@"

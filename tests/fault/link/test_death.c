@@ -98,9 +98,10 @@ static void *abort_both_twice(void *data)
 {
 	struct aborter *aborter = data;
 	bool swap = aborter->aborts->second_first;
+	long none = 0;
 
 	usleep(50000);
-	atomic_store(&aborter->aborts->aborted_us, (long)link_now_us());
+	atomic_compare_exchange_strong(&aborter->aborts->aborted_us, &none, (long)link_now_us());
 	for (int i = 0; i < 2; i++) {
 		moecomm_group_abort(aborter->group[swap], "test");
 		moecomm_group_abort(aborter->group[!swap], "test");

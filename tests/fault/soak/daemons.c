@@ -22,6 +22,13 @@
 #define RSS_SLACK_KIB 4096
 #define SHUT_US       INT64_C(5000000)
 
+/* The stand-in of the fd store is a thread, and the thread sanitizer loses count of threads when a
+ * process that has some forks. */
+#ifdef __SANITIZE_THREAD__
+static const bool with_store = false;
+#else
+static const bool with_store = true;
+#endif
 static struct mc_fd_store store;
 static struct mc_test_daemon process;
 static struct plan plan;
@@ -39,8 +46,12 @@ static void plan_next(void)
 
 void daemons_start(void)
 {
-	mc_fd_store_open(&store, MC_TEST_STORE_FDS);
-	mc_fd_store_start(&store, &process, NULL);
+	if (with_store) {
+		mc_fd_store_open(&store, MC_TEST_STORE_FDS);
+		mc_fd_store_start(&store, &process, NULL);
+	} else {
+		mc_test_daemon_start(&process, NULL);
+	}
 	snprintf(soak->socket, sizeof(soak->socket), "%s", process.socket);
 	plan = plan_new(soak->seed, 50);
 	up_us = soak_now_us();
@@ -71,7 +82,7 @@ static void take_down(void)
 	serial++;
 	if (event.kind != PLAN_DAEMON_TERM) {
 		mc_test_daemon_kill(&process);
-		if (event.kind == PLAN_DAEMON_FORGET)
+		if (with_store && event.kind == PLAN_DAEMON_FORGET)
 			mc_fd_store_clear(&store);
 	} else {
 		mc_test_daemon_stop(&process);
@@ -86,7 +97,10 @@ static void bring_up(void)
 {
 	int64_t begin_us = soak_now_us();
 
-	mc_fd_store_restart(&store, &process);
+	if (with_store)
+		mc_fd_store_restart(&store, &process);
+	else
+		mc_test_daemon_restart(&process);
 	up_us = soak_now_us();
 	soak_account_add(plan_daemon_kind_name(event.kind), "serves again", up_us - begin_us);
 	plan_next();
@@ -108,7 +122,11 @@ static void take_flooder(void)
 void daemons_step(bool quiet)
 {
 	int64_t now_us = soak_now_us();
+	char text[1024];
 
+	/* what it tells a service manager that nobody plays must not pile up */
+	while (!with_store && mc_test_daemon_next_notify(&process, text, sizeof(text), 0))
+		;
 	check_alive();
 	take_flooder();
 	if (process.pid <= 0) {
@@ -169,7 +187,8 @@ void daemons_finish(void)
 		mc_test_daemon_finish(&process);
 	else if (process.pid > 0)
 		mc_test_daemon_kill(&process);
-	mc_fd_store_close(&store);
+	if (with_store)
+		mc_fd_store_close(&store);
 }
 
 uint32_t daemons_serial(void)

@@ -546,7 +546,7 @@ void groups_step(bool quiet)
 bool groups_hurt(void)
 {
 	for (uint32_t g = 0; g < SOAK_GROUPS; g++)
-		if (groups[g].phase == PHASE_HURT)
+		if (groups[g].phase == PHASE_HURT || groups[g].ctl > 0)
 			return true;
 	return false;
 }
