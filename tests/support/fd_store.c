@@ -288,6 +288,13 @@ void mc_fd_store_restart(struct mc_fd_store *store, struct mc_test_daemon *daemo
 
 /* ---- looking and tampering ---- */
 
+/* What a daemon has said before it died counts, even if the thread has not come to it yet. */
+static void catch_up(struct mc_fd_store *store)
+{
+	while (receive(store, 0))
+		;
+}
+
 static size_t count(struct mc_fd_store *store, const char *prefix)
 {
 	size_t n = 0;
@@ -301,6 +308,7 @@ size_t mc_fd_store_count(struct mc_fd_store *store, const char *prefix)
 {
 	size_t n;
 
+	catch_up(store);
 	pthread_mutex_lock(&store->lock);
 	n = count(store, prefix);
 	pthread_mutex_unlock(&store->lock);
@@ -322,6 +330,7 @@ void mc_fd_store_wait_count(struct mc_fd_store *store, const char *prefix, size_
 void mc_fd_store_find(struct mc_fd_store *store, const char *prefix, char ret_name[256])
 {
 	*ret_name = 0;
+	catch_up(store);
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < store->n && !*ret_name; i++)
 		if (!strncmp(store->entry[i].name, prefix, strlen(prefix)))
@@ -335,6 +344,7 @@ int mc_fd_store_dup(struct mc_fd_store *store, const char *name)
 {
 	int fd = -1;
 
+	catch_up(store);
 	pthread_mutex_lock(&store->lock);
 	for (size_t i = 0; i < store->n && fd < 0; i++)
 		if (!strcmp(store->entry[i].name, name))
@@ -347,6 +357,7 @@ int mc_fd_store_dup(struct mc_fd_store *store, const char *name)
 
 void mc_fd_store_replace(struct mc_fd_store *store, const char *name, int fd)
 {
+	catch_up(store);
 	pthread_mutex_lock(&store->lock);
 	remove_all(store, name);
 	if (fd >= 0)
@@ -357,6 +368,7 @@ void mc_fd_store_replace(struct mc_fd_store *store, const char *name, int fd)
 void mc_fd_store_add(struct mc_fd_store *store, const char *name, int fd)
 {
 	assert_true(fd >= 0);
+	catch_up(store);
 	pthread_mutex_lock(&store->lock);
 	add(store, name, fd);
 	pthread_mutex_unlock(&store->lock);

@@ -15,7 +15,7 @@
 #include "proto/codec.h"
 #include "support/fd_count.h"
 
-#define REPLY_TIMEOUT_MS 10000
+#define REPLY_TIMEOUT_MS 30000
 
 int mc_wire_socket(const char *path)
 {

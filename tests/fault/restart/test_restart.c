@@ -35,6 +35,8 @@ static void begin(const struct ranks_options *more, const char *config)
 	options.socket = stage.daemon.socket;
 	options.group = "load";
 	options.world_size = N_RANKS;
+	/* a machine that is too slow must not look like a rank that is */
+	options.op_timeout_ms = 60000;
 	ranks_start(&stage.ranks, &options);
 }
 
@@ -100,37 +102,37 @@ static void restarts(bool in_order)
 
 	begin(NULL, NULL);
 	epoch = atomic_load(&stage.ranks.view[0].epoch);
-	mc_fd_store_wait_count(&stage.store, "e", N_FDS, 2000);
+	mc_fd_store_wait_count(&stage.store, "e", N_FDS, 20000);
 	for (int i = 0; i < 5; i++) {
-		ranks_wait_ops(&stage.ranks, 20, 10000);
+		ranks_wait_ops(&stage.ranks, 20, 30000);
 		start = ranks_now_ns();
 		if (in_order)
 			mc_test_daemon_stop(&stage.daemon);
 		else
 			mc_test_daemon_kill(&stage.daemon);
-		ranks_wait(&stage.ranks, rank_is_disconnected, NULL, "saw the daemon go", 5000);
+		ranks_wait(&stage.ranks, rank_is_disconnected, NULL, "saw the daemon go", 20000);
 		/* a while without a daemon */
-		ranks_wait_ops(&stage.ranks, 50, 10000);
+		ranks_wait_ops(&stage.ranks, 50, 30000);
 		mc_fd_store_restart(&stage.store, &stage.daemon);
 		ranks_time(&away, start, ranks_now_ns());
 		start = ranks_now_ns();
-		ranks_wait(&stage.ranks, rank_is_connected, NULL, "has come back", 10000);
+		ranks_wait(&stage.ranks, rank_is_connected, NULL, "has come back", 30000);
 		ranks_time(&back, start, ranks_now_ns());
 		check_nobody_noticed(epoch);
 		check_group(epoch, MC_GROUP_READY);
 		assert_int_equal(mc_fd_store_count(&stage.store, "e"), N_FDS);
-		mc_fd_store_wait_count(&stage.store, "s", 1, 2000);
+		mc_fd_store_wait_count(&stage.store, "s", 1, 20000);
 	}
 	ranks_print_times(&away, "daemon away");
 	assert_true(ranks_print_times(&back, "restart to all ranks known again") < 10000);
 	for (int r = 0; r < N_RANKS; r++)
 		ranks_time(&slowest, 0, atomic_load(&stage.ranks.view[r].slowest_ns));
 	/* as long as a loaded machine may keep a rank off its cores, not as long as a restart */
-	assert_true(ranks_print_times(&slowest, "slowest op of a rank meanwhile") < 2000);
+	assert_true(ranks_print_times(&slowest, "slowest op of a rank meanwhile") < 5000);
 	ranks_stop(&stage.ranks);
 	/* nothing of the group stays behind */
-	mc_fd_store_wait_count(&stage.store, "e", 0, 5000);
-	mc_fd_store_wait_count(&stage.store, "s", 1, 2000);
+	mc_fd_store_wait_count(&stage.store, "e", 0, 20000);
+	mc_fd_store_wait_count(&stage.store, "s", 1, 20000);
 	end();
 }
 
@@ -160,7 +162,7 @@ static void test_a_death_in_between_is_noticed(void **state)
 		ranks_kill(&stage.ranks, 2);
 		start = ranks_now_ns();
 		mc_fd_store_restart(&stage.store, &stage.daemon);
-		ranks_wait(&stage.ranks, rank_has_failed, &none, "heard of the death", 10000);
+		ranks_wait(&stage.ranks, rank_has_failed, &none, "heard of the death", 30000);
 		for (int r = 0; r < N_RANKS; r++) {
 			if (r == 2)
 				continue;
@@ -189,7 +191,7 @@ static void test_a_death_before_the_return_is_noticed(void **state)
 	check_group(atomic_load(&stage.ranks.view[0].epoch), MC_GROUP_READY);
 	start = ranks_now_ns();
 	ranks_kill(&stage.ranks, 1);
-	ranks_wait(&stage.ranks, rank_has_failed, &none, "heard of the death", 10000);
+	ranks_wait(&stage.ranks, rank_has_failed, &none, "heard of the death", 30000);
 	print_message("death of an awaited rank to PEER_LOST: %.2f ms\n",
 		(double)(atomic_load(&stage.ranks.view[0].failed_ns) - start) / 1e6);
 	assert_int_equal(atomic_load(&stage.ranks.view[0].status), MC_STATUS_PEER_LOST);
@@ -202,7 +204,7 @@ static void test_who_does_not_come_back_is_lost(void **state)
 	const uint64_t none = 0;
 
 	(void)state;
-	begin(NULL, "[groups]\nresume_timeout_ms = 700\n");
+	begin(NULL, "[groups]\nresume_timeout_ms = 4000\n");
 	kill(stage.ranks.pid[3], SIGSTOP);
 	mc_test_daemon_kill(&stage.daemon);
 	mc_fd_store_restart(&stage.store, &stage.daemon);
@@ -214,10 +216,10 @@ static void test_who_does_not_come_back_is_lost(void **state)
 		assert_int_equal(atomic_load(&stage.ranks.view[r].status), MC_STATUS_PEER_LOST);
 		assert_int_equal(atomic_load(&stage.ranks.view[r].fault_rank), 3);
 	}
-	assert_true(mc_test_daemon_log_has(&stage.daemon, "did not come back within 700 ms"));
+	assert_true(mc_test_daemon_log_has(&stage.daemon, "did not come back within 4000 ms"));
 	kill(stage.ranks.pid[3], SIGCONT);
 	/* told when it asks */
-	ranks_wait(&stage.ranks, rank_has_failed, &none, "was told", 10000);
+	ranks_wait(&stage.ranks, rank_has_failed, &none, "was told", 30000);
 	ranks_stop(&stage.ranks);
 	end();
 }
@@ -239,12 +241,12 @@ static void test_without_a_store(void **state)
 	assert_int_equal(mc_fd_store_count(&stage.store, ""), 0);
 	mc_test_daemon_kill(&stage.daemon);
 	mc_fd_store_restart(&stage.store, &stage.daemon);
-	ranks_wait_ops(&stage.ranks, 2000, 20000);
+	ranks_wait_ops(&stage.ranks, 300, 60000);
 	check_nobody_noticed(epoch);
 	/* the next epoch starts afresh */
 	ranks_command(&stage.ranks, 0, RANK_REJOIN);
-	ranks_wait(&stage.ranks, rank_is_beyond, &epoch, "is in the next epoch", 10000);
-	ranks_wait_ops(&stage.ranks, 20, 10000);
+	ranks_wait(&stage.ranks, rank_is_beyond, &epoch, "is in the next epoch", 30000);
+	ranks_wait_ops(&stage.ranks, 20, 30000);
 	check_group(atomic_load(&stage.ranks.view[0].epoch), MC_GROUP_READY);
 	ranks_stop(&stage.ranks);
 	end();

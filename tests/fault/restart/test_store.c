@@ -22,7 +22,7 @@
 #include "support/fd_store.h"
 #include "support/wire_client.h"
 
-#define SOON_MS 5000
+#define SOON_MS 20000
 #define N_FDS   5u /* of a pair: board, two control blocks, two arenas */
 
 /* A group of two ranks. */
