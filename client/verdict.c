@@ -72,9 +72,20 @@ bool mc_group_fail(struct moecomm_group *group, const struct mc_verdict *verdict
 	return first;
 }
 
+/* The abort word if it is news; with group->lock held. */
+static uint32_t unmet_word(const struct moecomm_group *group)
+{
+	if (!group->mapped || group->phase != MC_GROUP_PHASE_MEMBER ||
+		group->verdict.status != MOECOMM_OK)
+		return 0;
+	return __atomic_load_n(&group->board->wait.abort_word, __ATOMIC_ACQUIRE);
+}
+
 void mc_group_notice(struct moecomm_group *group, const struct mc_verdict *verdict)
 {
+	struct mc_verdict cause = {.status = MOECOMM_OK};
 	enum mc_group_phase phase;
+	uint32_t word;
 
 	pthread_mutex_lock(&group->lock);
 	phase = group->phase;
@@ -83,6 +94,13 @@ void mc_group_notice(struct moecomm_group *group, const struct mc_verdict *verdi
 			group->join_notice = *verdict;
 		/* ends a probe that waits for a peer in vain */
 		stop_ops(group, verdict->status, 0);
+	}
+	/* a daemon that was away hears first that a rank left, which did so because of what stands
+	 * on the board */
+	word = verdict->status == MOECOMM_LEFT ? unmet_word(group) : 0;
+	if (word && mc_abort_reporter(word) != 0 && mc_abort_status(word) != MOECOMM_LEFT) {
+		mc_fault_explain_abort(group, word, &cause);
+		verdict = &cause;
 	}
 	pthread_mutex_unlock(&group->lock);
 	if (phase == MC_GROUP_PHASE_MEMBER)
@@ -175,15 +193,6 @@ enum moecomm_status mc_group_op_failed(
 	if (mc_group_fail(group, &verdict, group->rank + 1))
 		tell_daemon(group, &verdict);
 	return mc_group_explain(group);
-}
-
-/* The abort word if it is news; with group->lock held. */
-static uint32_t unmet_word(const struct moecomm_group *group)
-{
-	if (!group->mapped || group->phase != MC_GROUP_PHASE_MEMBER ||
-		group->verdict.status != MOECOMM_OK)
-		return 0;
-	return __atomic_load_n(&group->board->wait.abort_word, __ATOMIC_ACQUIRE);
 }
 
 void mc_group_look_at_board(struct moecomm_group *group, bool tell)

@@ -3,15 +3,13 @@
 
 #include <inttypes.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "fault/soak/daemons.h"
-#include "fault/soak/expect.h"
-#include "fault/soak/plan.h"
+#include "fault/soak/group.h"
 #include "fault/soak/soak.h"
 
 /* From one state of a group to the next; a replacement that starts on a loaded machine included. */
@@ -19,57 +17,27 @@
 /* A status that is late by this much on top of its bound and slack never comes. */
 #define OVERDUE_US   INT64_C(2000000)
 #define CALM_LIFE_US INT64_C(3000000)
-#define HALF_OP_US   (SOAK_OP_MS * INT64_C(500))
-#define NEVER        INT64_MAX
-
-enum phase {
-	PHASE_STARTING,   /* the life's ranks join */
-	PHASE_WORKING,    /* all run */
-	PHASE_QUIET,      /* something was done that nobody may see */
-	PHASE_HURT,       /* something was done that all must see */
-	PHASE_RECOVERING, /* the next epoch forms */
-	PHASE_STOPPING,   /* all leave together */
-	PHASE_OVER,
-};
-
-static const char *const phase_name[] = {
-	"starting", "working", "quiet", "hurt", "recovering", "stopping", "over"};
-
-struct group {
-	uint32_t number, world_size, first_mortal;
-	struct soak_group *shared;
-	struct plan plan;
-	uint32_t events_left, n_lives;
-	enum phase phase;
-	int64_t since_us;
-	struct plan_event event;
-	struct expect expect;
-	bool known;          /* the daemon knew the group then */
-	char suspicion[480]; /* what may be the machine's doing */
-	int64_t suspect_since_us, suspect_needs_us;
-	uint64_t epoch; /* that the event hit */
-	int64_t begin_us, next_us, resume_us;
-	uint32_t daemon_serial; /* at the beginning of the phase before the ranks run */
-	pid_t ctl;
-	struct {
-		pid_t pid;
-		bool killed, stopped, may_exit;
-		bool counted;    /* has seen the event, or can't */
-		bool late;       /* and a problem of it was told */
-		int64_t base_us; /* from when its bound counts */
-		int64_t bound_us;
-		uint32_t n_seen; /* of its failures */
-	} rank[SOAK_WORLD];
-};
 
 static struct group groups[SOAK_GROUPS];
 static bool holding, stuck;
 
-static void enter(struct group *group, enum phase phase)
+void group_enter(struct group *group, enum phase phase)
 {
 	group->phase = phase;
 	group->since_us = soak_now_us();
 	group->daemon_serial = daemons_serial();
+}
+
+void group_signal(struct group *group, uint32_t rank, int signal)
+{
+	if (group->rank[rank].pid <= 0)
+		return;
+	group->rank[rank].stopped = signal == SIGSTOP;
+	if (signal == SIGKILL)
+		group->rank[rank].killed = group->rank[rank].counted = true;
+	if (kill(group->rank[rank].pid, signal))
+		soak_problem(
+			"can't send signal %d to rank %u of g%u: %m", signal, rank, group->number);
 }
 
 /* ---- lives ---- */
@@ -93,7 +61,7 @@ static void start_life(struct group *group)
 		atomic_store(&group->shared->slot[r].state, SOAK_ABSENT);
 		atomic_store(&group->shared->slot[r].command, SOAK_GO_ON);
 	}
-	enter(group, PHASE_STARTING);
+	group_enter(group, PHASE_STARTING);
 	/* the resident rank sees this */
 	atomic_fetch_add(&group->shared->life, 1);
 	for (uint32_t r = group->first_mortal; r < group->world_size; r++)
@@ -137,18 +105,6 @@ static bool all_run(const struct group *group, uint64_t n_rounds)
 
 /* ---- events ---- */
 
-static void send_signal(struct group *group, uint32_t rank, int signal)
-{
-	if (group->rank[rank].pid <= 0)
-		return;
-	group->rank[rank].stopped = signal == SIGSTOP;
-	if (signal == SIGKILL)
-		group->rank[rank].killed = group->rank[rank].counted = true;
-	if (kill(group->rank[rank].pid, signal))
-		soak_problem(
-			"can't send signal %d to rank %u of g%u: %m", signal, rank, group->number);
-}
-
 static void command(struct group *group, enum soak_command what)
 {
 	struct soak_slot *slot = &group->shared->slot[group->event.victim];
@@ -179,7 +135,7 @@ static void begin_event(struct group *group)
 		event->kind = PLAN_ABORT_MEMBER;
 	group->expect = expect_of(event, group->known);
 	group->epoch = atomic_load(&group->shared->slot[0].epoch);
-	enter(group, group->expect.statuses ? PHASE_HURT : PHASE_QUIET);
+	group_enter(group, group->expect.statuses ? PHASE_HURT : PHASE_QUIET);
 	group->begin_us = soak_now_us();
 	group->resume_us = group->expect.statuses ? NEVER : group->begin_us + event->hold_ms * 1000;
 	for (uint32_t r = 0; r < group->world_size; r++) {
@@ -190,14 +146,14 @@ static void begin_event(struct group *group)
 	switch (event->kind) {
 	case PLAN_KILL:
 	case PLAN_KILL_TWO:
-		send_signal(group, event->victim, SIGKILL);
+		group_signal(group, event->victim, SIGKILL);
 		if (event->second != event->victim)
-			send_signal(group, event->second, SIGKILL);
+			group_signal(group, event->second, SIGKILL);
 		break;
 	case PLAN_STOP_SHORT:
 	case PLAN_STOP_LONG:
 	case PLAN_STOP_KILL:
-		send_signal(group, event->victim, SIGSTOP);
+		group_signal(group, event->victim, SIGSTOP);
 		group->rank[event->victim].base_us = NEVER;
 		break;
 	case PLAN_DELAY_SHORT:
@@ -220,139 +176,6 @@ static void begin_event(struct group *group)
 		break;
 	default:
 		break;
-	}
-}
-
-/* For the table: without the daemon's help it is another thing. */
-static const char *group_event_name(const struct group *group)
-{
-	static char alone[PLAN_KINDS][48];
-	const char *name = plan_kind_name(group->event.kind);
-
-	if (group->known)
-		return name;
-	snprintf(alone[group->event.kind], sizeof(alone[0]), "%s, no daemon", name);
-	return alone[group->event.kind];
-}
-
-/*
- * The longest that a rank of the group did not get to run since then, without our doing. On a
- * machine with more to do than processors, bounds can't hold for who does not run.
- */
-static int64_t stalled_us(const struct group *group, int64_t since_us)
-{
-	int64_t longest_us = 0;
-
-	for (uint32_t r = 0; r < group->world_size; r++) {
-		const struct soak_slot *slot = &group->shared->slot[r];
-		bool ours = r == group->event.victim && group->event.kind >= PLAN_STOP_SHORT &&
-			    group->event.kind <= PLAN_STOP_KILL;
-
-		if (!ours && atomic_load(&slot->stall_end_us) >= since_us &&
-			atomic_load(&slot->stall_us) > longest_us)
-			longest_us = atomic_load(&slot->stall_us);
-	}
-	return longest_us;
-}
-
-/*
- * Something that must not be, unless a rank did not get to run for as long as that since then.
- * Whether it did is known when all of them run again.
- */
-static void suspect(struct group *group, int64_t since_us, int64_t needs_us, const char *format,
-	...) __attribute__((format(printf, 4, 5)));
-static void suspect(
-	struct group *group, int64_t since_us, int64_t needs_us, const char *format, ...)
-{
-	va_list args;
-
-	/* what comes after the first has the same cause */
-	if (*group->suspicion)
-		return;
-	group->suspect_since_us = since_us;
-	group->suspect_needs_us = needs_us;
-	va_start(args, format);
-	vsnprintf(group->suspicion, sizeof(group->suspicion), format, args);
-	va_end(args);
-}
-
-static void judge(struct group *group)
-{
-	int64_t stall_us = stalled_us(group, group->suspect_since_us);
-
-	if (!*group->suspicion)
-		return;
-	if (stall_us >= group->suspect_needs_us)
-		soak_account_add("the machine stalled", "late or TIMEOUT", stall_us);
-	else
-		soak_problem("%s; no rank was stalled for longer than %" PRId64 " ms",
-			group->suspicion, stall_us / 1000);
-	*group->suspicion = '\0';
-}
-
-/* A failure that the event explains, or not. */
-static void take_failure(struct group *group, uint32_t r, const struct soak_failure *failure)
-{
-	const char *name = moecomm_status_name((enum moecomm_status)failure->status), *why;
-	int64_t took_us;
-
-	/* the first of two that are killed can still be seen by the second */
-	if (group->rank[r].killed)
-		return;
-	if (group->phase == PHASE_HURT && failure->epoch == group->epoch &&
-		!group->rank[r].counted) {
-		if (group->event.kind == PLAN_DELAY_LONG && r == group->event.victim) {
-			group->rank[r].base_us = atomic_load(&group->shared->slot[r].woke_us);
-			group->rank[r].bound_us = EXPECT_SOON_MS * 1000;
-		}
-		/* a stopped rank's clock starts when it may go on */
-		took_us = failure->at_us - group->rank[r].base_us;
-		why = expect_check(&group->expect, failure, r, took_us, group->rank[r].bound_us);
-		group->rank[r].counted = true;
-		soak_account_add(group_event_name(group), name, took_us);
-		if (why)
-			suspect(group, group->begin_us - HALF_OP_US,
-				failure->status == MOECOMM_TIMEOUT
-					? HALF_OP_US
-					: took_us - group->rank[r].bound_us - soak->slack_ms * 1000,
-				"%s of rank %u in epoch %" PRIu64
-				" of g%u (%u ranks): rank %u saw %s of rank %d after %" PRId64
-				" ms: %s (%s)",
-				group_event_name(group), group->event.victim, group->epoch,
-				group->number, group->world_size, r, name, failure->rank,
-				took_us / 1000, why, failure->detail);
-		return;
-	}
-	/* an epoch that one rank saw ready and the daemon died before another did */
-	if ((group->phase == PHASE_RECOVERING || group->phase == PHASE_STARTING) &&
-		group->daemon_serial != daemons_serial()) {
-		soak_account_add("daemon, while joining", name, 0);
-		return;
-	}
-	suspect(group, failure->at_us - 4 * HALF_OP_US,
-		failure->status == MOECOMM_TIMEOUT ? HALF_OP_US : NEVER,
-		"rank %u of %u in epoch %" PRIu64 " of g%u, %s: %s of rank %d at round %" PRIu64
-		" without a reason: %s",
-		r, group->world_size, failure->epoch, group->number, phase_name[group->phase], name,
-		failure->rank, failure->round, failure->detail);
-	if (group->phase == PHASE_WORKING || group->phase == PHASE_QUIET) {
-		group->epoch = failure->epoch;
-		group->begin_us = failure->at_us;
-		if (group->rank[group->event.victim].stopped)
-			send_signal(group, group->event.victim, SIGCONT);
-		enter(group, PHASE_RECOVERING);
-	}
-}
-
-static void take_failures(struct group *group)
-{
-	for (uint32_t r = 0; r < SOAK_WORLD; r++) {
-		struct soak_slot *slot = &group->shared->slot[r];
-		uint32_t n = atomic_load(&slot->n_failures);
-
-		for (; group->rank[r].n_seen != n; group->rank[r].n_seen++)
-			take_failure(
-				group, r, &slot->failure[group->rank[r].n_seen % SOAK_FAILURES]);
 	}
 }
 
@@ -421,7 +244,7 @@ static void be_hurt(struct group *group, int64_t now_us)
 			group->world_size, r, (now_us - base_us) / 1000);
 	}
 	if (all) {
-		enter(group, PHASE_RECOVERING);
+		group_enter(group, PHASE_RECOVERING);
 		return;
 	}
 	if (!others || !group->rank[victim].stopped)
@@ -431,7 +254,8 @@ static void be_hurt(struct group *group, int64_t now_us)
 	} else if (now_us >= group->resume_us) {
 		group->rank[victim].base_us = now_us;
 		group->rank[victim].bound_us = EXPECT_SOON_MS * 1000;
-		send_signal(group, victim, group->event.kind == PLAN_STOP_KILL ? SIGKILL : SIGCONT);
+		group_signal(
+			group, victim, group->event.kind == PLAN_STOP_KILL ? SIGKILL : SIGCONT);
 	}
 }
 
@@ -451,9 +275,9 @@ static void recover(struct group *group)
 			from_us = group->rank[r].base_us;
 	}
 	soak_account_add(group_event_name(group), "next epoch works", last_us - from_us);
-	judge(group);
+	group_judge(group);
 	plan_event(group);
-	enter(group, PHASE_WORKING);
+	group_enter(group, PHASE_WORKING);
 }
 
 static void work(struct group *group, int64_t now_us, bool quiet)
@@ -465,7 +289,7 @@ static void work(struct group *group, int64_t now_us, bool quiet)
 		if (!all_run(group, 1))
 			return;
 		atomic_store(&group->shared->stop, true);
-		enter(group, PHASE_STOPPING);
+		group_enter(group, PHASE_STOPPING);
 	} else if (!soak->calm && now_us >= group->next_us && !holding) {
 		/* a group that never gets as far hangs */
 		if (!all_run(group, SOAK_STEADY_ROUND))
@@ -483,7 +307,7 @@ static void stop(struct group *group, bool quiet)
 		if (atomic_load(&group->shared->slot[r].state) != SOAK_DONE || group->rank[r].pid)
 			return;
 	if (quiet)
-		enter(group, PHASE_OVER);
+		group_enter(group, PHASE_OVER);
 	else
 		start_life(group);
 }
@@ -492,14 +316,14 @@ static void step(struct group *group, bool quiet)
 {
 	int64_t now_us;
 
-	take_failures(group);
+	group_take_failures(group);
 	take_exits(group);
 	now_us = soak_now_us();
 	switch (group->phase) {
 	case PHASE_STARTING:
 		if (all_run(group, 1)) {
 			plan_event(group);
-			enter(group, PHASE_WORKING);
+			group_enter(group, PHASE_WORKING);
 		}
 		break;
 	case PHASE_WORKING:
@@ -509,10 +333,10 @@ static void step(struct group *group, bool quiet)
 		if (now_us < group->resume_us)
 			break;
 		if (group->rank[group->event.victim].stopped)
-			send_signal(group, group->event.victim, SIGCONT);
+			group_signal(group, group->event.victim, SIGCONT);
 		soak_account_add(group_event_name(group), "nothing seen", now_us - group->begin_us);
 		plan_event(group);
-		enter(group, PHASE_WORKING);
+		group_enter(group, PHASE_WORKING);
 		break;
 	case PHASE_HURT:
 		be_hurt(group, now_us);
@@ -528,10 +352,10 @@ static void step(struct group *group, bool quiet)
 	}
 	if (now_us - group->since_us > PHASE_LIMIT_US && !stuck) {
 		stuck = true;
-		judge(group);
+		group_judge(group);
 		soak_problem("g%u (%u ranks) hangs: %s since %" PRId64
 			     " s, last event %s of rank %u",
-			group->number, group->world_size, phase_name[group->phase],
+			group->number, group->world_size, group_phase_name[group->phase],
 			(now_us - group->since_us) / 1000000, group_event_name(group),
 			group->event.victim);
 	}
@@ -573,7 +397,7 @@ void groups_print(void)
 {
 	for (uint32_t g = 0; g < SOAK_GROUPS; g++) {
 		printf("g%u: life %u, %u ranks, %s\n", g, groups[g].n_lives, groups[g].world_size,
-			phase_name[groups[g].phase]);
+			group_phase_name[groups[g].phase]);
 		for (uint32_t r = 0; r < groups[g].world_size; r++) {
 			const struct soak_slot *slot = &groups[g].shared->slot[r];
 

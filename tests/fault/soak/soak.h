@@ -6,6 +6,7 @@
  *   main.c      starts everything, runs the clock, settles the account
  *   plan.c      what happens, drawn from the seed alone
  *   groups.c    lives of groups: which processes run, what was done to them, what they must see
+ *   failures.c  what ranks have seen against what was done to them
  *   daemons.c   kills, restarts and floods the daemon
  *   ranks.c     one rank: joins, runs ops, records how they end, rejoins
  *   ops.c       one op with data that only its epoch, round, rank and place have, checked in full
