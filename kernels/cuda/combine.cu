@@ -262,13 +262,10 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 
 /* ---- host side ---- */
 
-#ifndef MC_COMBINE_UNROLL_2
-#define MC_COMBINE_UNROLL_2 2
-#endif
-
 /* Kernels of one type: the fast ones by world size, then `any`. */
 enum {
 	FAST_2,
+	FAST_2_LONG,
 	FAST_4,
 	FAST_8,
 	FAST_ANY_8,
@@ -278,21 +275,9 @@ enum {
 	N_OF_TYPE,
 };
 
-#ifdef MC_LAB_SMALL
-#define KERNELS_OF(T)                                                                              \
-	(const void *)combine_fast<T, 2, MC_COMBINE_UNROLL_2, 7>,                                  \
-		(const void *)combine_fast<T, 2, MC_COMBINE_UNROLL_2, 7>,                          \
-		(const void *)combine_fast<T, 2, MC_COMBINE_UNROLL_2, 7>,                          \
-		(const void *)combine_fast<T, 2, MC_COMBINE_UNROLL_2, 7>,                          \
-		(const void *)combine_fast<T, 2, MC_COMBINE_UNROLL_2, 7>,                          \
-		(const void *)combine_any<T, 7>, (const void *)combine_any<T, 7>
-
-static const void *const functions[] = {
-	KERNELS_OF(mc_bf16), KERNELS_OF(mc_bf16), KERNELS_OF(mc_bf16)};
-#else
 #define KERNELS_OF(T, FOUR, EIGHT)                                                                 \
-	(const void *)combine_fast<T, 2, MC_COMBINE_UNROLL_2, 7>, (const void *)FOUR,              \
-		(const void *)EIGHT, (const void *)combine_fast<T, 0, 1, 7>,                       \
+	(const void *)combine_fast<T, 2, 1, 7>, (const void *)combine_fast<T, 2, 2, 7>,            \
+		(const void *)FOUR, (const void *)EIGHT, (const void *)combine_fast<T, 0, 1, 7>,   \
 		(const void *)combine_fast<T, 0, 1, 63>, (const void *)combine_any<T, 7>,          \
 		(const void *)combine_any<T, 63>
 /* world sizes 4 and 8 are specialised for the type that engines use; the others share a kernel */
@@ -301,7 +286,6 @@ static const void *const functions[] = {
 	KERNELS_OF(mc_fp16, (combine_fast<mc_fp16, 0, 1, 7>), (combine_fast<mc_fp16, 0, 1, 7>)),
 	KERNELS_OF(mc_fp32, (combine_fast<mc_fp32, 0, 1, 7>), (combine_fast<mc_fp32, 0, 1, 7>)),
 };
-#endif
 
 const struct mc_kernel_set mc_combine_kernels = {
 	functions, sizeof(functions) / sizeof(functions[0]), 8};
@@ -312,6 +296,7 @@ static cudaError_t launch(const struct mc_cuda_rank *rank, uint32_t channel,
 {
 	const uint32_t base = ((uint32_t)op->dtype - MC_DTYPE_BF16) * N_OF_TYPE;
 	mc_combine_args<M> a;
+	uint32_t unroll = 1;
 	uint64_t n;
 	bool is_fast;
 
@@ -320,8 +305,12 @@ static cudaError_t launch(const struct mc_cuda_rank *rank, uint32_t channel,
 	/* vectors are counted in 32 bits there, and a step past the end must not wrap */
 	is_fast = a.row_bytes % MC_VECTOR_BYTES == 0 && n < UINT64_C(1) << 30 &&
 		  (((uintptr_t)a.input | (uintptr_t)a.output) & (MC_VECTOR_BYTES - 1u)) == 0;
+	if (is_fast && fast == FAST_2 && mc_shape_is_long(rank, n)) {
+		fast = FAST_2_LONG;
+		unroll = 2;
+	}
 	return mc_launch(rank, &mc_combine_kernels, base + (is_fast ? fast : any),
-		mc_shape_stream(rank, n), &a, stream);
+		mc_shape_stream(rank, n, unroll), &a, stream);
 }
 
 int mc_cuda_combine(const struct mc_cuda_rank *rank, uint32_t channel, const struct mc_combine *op,
@@ -341,9 +330,7 @@ int mc_cuda_combine(const struct mc_cuda_rank *rank, uint32_t channel, const str
 	default:
 		break;
 	}
-#ifndef MC_LAB_SMALL
 	if (world_size > 8)
 		return launch<63>(rank, channel, op, FAST_ANY_64, ANY_64, stream);
-#endif
 	return launch<7>(rank, channel, op, FAST_ANY_8, ANY_8, stream);
 }

@@ -449,32 +449,24 @@ enum {
 
 static const void *const functions[] = {
 	KERNELS_OF(mc_bf16, 7, (rmsnorm_fast<mc_bf16, 0, 4, 7>)),
-#ifndef MC_LAB_SMALL
 	KERNELS_OF(mc_fp16, 7, (rmsnorm_fast<mc_fp16, 0, 4, 7>)),
 	KERNELS_OF(mc_fp32, 7, (rmsnorm_any<mc_fp32, 7>)),
 	KERNELS_OF(mc_bf16, 63, (rmsnorm_fast<mc_bf16, 0, 4, 63>)),
 	KERNELS_OF(mc_fp16, 63, (rmsnorm_fast<mc_fp16, 0, 4, 63>)),
 	KERNELS_OF(mc_fp32, 63, (rmsnorm_any<mc_fp32, 63>)),
-#endif
 	/* the type and the world sizes that engines use */
 	(const void *)rmsnorm_fast<mc_bf16, 2, 1, 7, WARPS_WIDE>,
 	(const void *)rmsnorm_fast<mc_bf16, 2, 2, 7>,
-#ifndef MC_LAB_SMALL
 	(const void *)rmsnorm_fast<mc_bf16, 4, 1, 7>,
 	(const void *)rmsnorm_fast<mc_bf16, 4, 2, 7>,
 	(const void *)rmsnorm_fast<mc_bf16, 8, 1, 7>,
 	(const void *)rmsnorm_fast<mc_bf16, 8, 2, 7>,
-#endif
 };
 
-#ifdef MC_LAB_SMALL
-#define SPECIAL_BASE (1u * N_OF_TYPE)
-#else
 #define SPECIAL_BASE (6u * N_OF_TYPE)
-#endif
 
 const struct mc_kernel_set mc_rmsnorm_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 29};
+	functions, sizeof(functions) / sizeof(functions[0]), 32};
 
 template <int M>
 static cudaError_t launch(const struct mc_cuda_rank *rank, uint32_t channel,
@@ -504,12 +496,10 @@ static cudaError_t launch(const struct mc_cuda_rank *rank, uint32_t channel,
 	if (op->dtype == MC_DTYPE_BF16 && units <= 2u) {
 		if (world_size == 2)
 			kernel = SPECIAL_BASE + units - 1u;
-#ifndef MC_LAB_SMALL
 		else if (world_size == 4)
 			kernel = SPECIAL_BASE + 2u + units - 1u;
 		else if (world_size == 8)
 			kernel = SPECIAL_BASE + 4u + units - 1u;
-#endif
 	}
 	return mc_launch(rank, &mc_rmsnorm_kernels, kernel,
 		mc_shape_rows(rank, a.most_rows, n_units, units), &a, stream);
@@ -520,9 +510,7 @@ int mc_cuda_combine_rmsnorm(const struct mc_cuda_rank *rank, uint32_t channel,
 {
 	const uint32_t type = (uint32_t)op->dtype - MC_DTYPE_BF16;
 
-#ifndef MC_LAB_SMALL
 	if (rank->layout.world_size > 8)
 		return launch<63>(rank, channel, op, (3u + type) * N_OF_TYPE, stream);
-#endif
 	return launch<7>(rank, channel, op, type * N_OF_TYPE, stream);
 }

@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 		if (!ok)
 			stop = 1;
 		ok = __all_sync(0xffffffffu, ok);
-		mc_barrier(MC_BARRIER_PEERS, blockDim.x);
+		mc_barrier_arrive(MC_BARRIER_PEERS, blockDim.x);
 		if (!ok)
 			return;
 		if (a.ret_counts && blockIdx.x == 0)
@@ -420,36 +420,24 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 
 /* ---- host side ---- */
 
-#ifndef MC_DISPATCH_UNROLL_2
-#define MC_DISPATCH_UNROLL_2 2
-#endif
-
 enum {
 	UNIFORM_2,
-#ifndef MC_LAB_SMALL
 	UNIFORM_4,
 	UNIFORM_8,
 	UNIFORM_ANY_8,
 	UNIFORM_ANY_64,
-#endif
 	GENERAL_8,
-#ifndef MC_LAB_SMALL
 	GENERAL_64,
-#endif
 };
 
 static const void *const functions[] = {
-	(const void *)dispatch_uniform<2, MC_DISPATCH_UNROLL_2, 7>,
-#ifndef MC_LAB_SMALL
+	(const void *)dispatch_uniform<2, 1, 7>,
 	(const void *)dispatch_uniform<4, 2, 7>,
 	(const void *)dispatch_uniform<8, 1, 7>,
 	(const void *)dispatch_uniform<0, 1, 7>,
 	(const void *)dispatch_uniform<0, 1, 63>,
-#endif
 	(const void *)dispatch_general<7>,
-#ifndef MC_LAB_SMALL
 	(const void *)dispatch_general<63>,
-#endif
 };
 
 const struct mc_kernel_set mc_dispatch_kernels = {
@@ -504,7 +492,8 @@ static cudaError_t launch_uniform(const struct mc_cuda_rank *rank, uint32_t chan
 	a.ret_counts = op->ret_counts;
 	for (uint32_t j = 0; j + 1u < world_size; j++)
 		a.slot[j] = mc_slot_of(rank, channel, (rank->rank + 1u + j) % world_size);
-	return mc_launch(rank, &mc_dispatch_kernels, kernel, mc_shape_stream(rank, n), &a, stream);
+	return mc_launch(
+		rank, &mc_dispatch_kernels, kernel, mc_shape_stream(rank, n, 1), &a, stream);
 }
 
 template <int MAX_PEERS>
@@ -540,7 +529,7 @@ static cudaError_t launch_general(const struct mc_cuda_rank *rank, uint32_t chan
 	for (uint32_t j = 0; j + 1u < world_size; j++)
 		a.slot[j] = mc_slot_of(rank, channel, (rank->rank + 1u + j) % world_size);
 	return mc_launch(
-		rank, &mc_dispatch_kernels, kernel, mc_shape_stream(rank, most), &a, stream);
+		rank, &mc_dispatch_kernels, kernel, mc_shape_stream(rank, most, 1), &a, stream);
 }
 
 int mc_cuda_dispatch(const struct mc_cuda_rank *rank, uint32_t channel,
@@ -551,7 +540,6 @@ int mc_cuda_dispatch(const struct mc_cuda_rank *rank, uint32_t channel,
 	if (is_uniform(op, world_size)) {
 		if (world_size == 2)
 			return launch_uniform<7>(rank, channel, op, UNIFORM_2, stream);
-#ifndef MC_LAB_SMALL
 		if (world_size == 4)
 			return launch_uniform<7>(rank, channel, op, UNIFORM_4, stream);
 		if (world_size == 8)
@@ -559,11 +547,8 @@ int mc_cuda_dispatch(const struct mc_cuda_rank *rank, uint32_t channel,
 		if (world_size <= 8)
 			return launch_uniform<7>(rank, channel, op, UNIFORM_ANY_8, stream);
 		return launch_uniform<63>(rank, channel, op, UNIFORM_ANY_64, stream);
-#endif
 	}
-#ifndef MC_LAB_SMALL
 	if (world_size > 8)
 		return launch_general<63>(rank, channel, op, GENERAL_64, stream);
-#endif
 	return launch_general<7>(rank, channel, op, GENERAL_8, stream);
 }

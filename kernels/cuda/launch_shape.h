@@ -22,17 +22,27 @@ struct mc_shape {
 /*
  * n_vectors: the longest stretch one rank pushes to one peer, or takes from one. Threads go through
  * it in steps of the whole grid, so a stretch that is short for the grid is one vector a thread.
+ * unroll: vectors a thread has in flight.
  */
-static inline struct mc_shape mc_shape_stream(const struct mc_cuda_rank *rank, uint64_t n_vectors)
+static inline struct mc_shape mc_shape_stream(
+	const struct mc_cuda_rank *rank, uint64_t n_vectors, uint32_t unroll)
 {
 	const struct mc_cuda_tuning *tuning = &rank->tuning;
-	uint32_t max_ctas = tuning->max_ctas ? tuning->max_ctas : 2u * rank->device->n_sms;
+	uint32_t n_sms = rank->device->n_sms;
+	uint32_t max_ctas = tuning->max_ctas ? tuning->max_ctas : 2u * n_sms;
 	uint64_t n_warps = (n_vectors + 31u) / 32u, n;
 	struct mc_shape shape;
 
 	shape.data_warps = tuning->data_warps;
-	if (!shape.data_warps)
-		shape.data_warps = 8;
+	if (!shape.data_warps) {
+		/* the more vectors, the larger the CTAs, as long as a vector a thread is enough */
+		if (n_warps <= 2u * n_sms)
+			shape.data_warps = 4;
+		else if (n_warps <= 8u * n_sms || unroll > 1)
+			shape.data_warps = 8;
+		else
+			shape.data_warps = 16;
+	}
 	if (shape.data_warps > MC_STREAM_WARPS)
 		shape.data_warps = MC_STREAM_WARPS;
 	if (n_warps < shape.data_warps)
@@ -40,6 +50,13 @@ static inline struct mc_shape mc_shape_stream(const struct mc_cuda_rank *rank, u
 	n = (n_warps + shape.data_warps - 1u) / shape.data_warps;
 	shape.n_ctas = n > max_ctas ? max_ctas : n ? (uint32_t)n : 1u;
 	return shape;
+}
+
+/* Whether a stretch needs more than one vector a thread: then two in flight pay for their
+ * registers. */
+static inline int mc_shape_is_long(const struct mc_cuda_rank *rank, uint64_t n_vectors)
+{
+	return n_vectors > (uint64_t)MC_STREAM_WARPS * 32u * rank->device->n_sms;
 }
 
 /* A CTA a row; n_units: data threads a row would keep busy at one unit each. */

@@ -72,9 +72,21 @@ __device__ __forceinline__ uint64_t mc_now_ns(void)
 	return t;
 }
 
+/*
+ * Lanes come here from loops of different lengths. Not `bar.sync`: that one is the aligned form,
+ * which wants a whole warp at once.
+ */
 __device__ __forceinline__ void mc_barrier(int id, uint32_t n_threads)
 {
-	asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(n_threads) : "memory");
+	__syncwarp();
+	asm volatile("barrier.sync %0, %1;" : : "r"(id), "r"(n_threads) : "memory");
+}
+
+/* For a warp that only brings something to those who wait there. */
+__device__ __forceinline__ void mc_barrier_arrive(int id, uint32_t n_threads)
+{
+	__syncwarp();
+	asm volatile("barrier.arrive %0, %1;" : : "r"(id), "r"(n_threads) : "memory");
 }
 
 /*
