@@ -2,6 +2,7 @@
 #include "daemon/conn.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@
 #define REQUESTS_A_TURN 32
 /* How long to wait when the kernel has too many fds of ours in flight. */
 #define FD_RETRY_MS 10
+/* A queue from which on its memory is worth giving back when its connection ends. */
+#define TRIM_BYTES (256u << 10)
 
 static struct mc_log_limit refuse_limit, broken_limit, slow_limit;
 
@@ -113,6 +116,7 @@ static void on_closed(uv_handle_t *handle)
 void mc_conn_close(struct mc_conn *conn)
 {
 	struct mc_daemon *daemon = conn->daemon;
+	size_t n_queued;
 
 	if (conn->closing)
 		return;
@@ -122,7 +126,12 @@ void mc_conn_close(struct mc_conn *conn)
 	DL_DELETE(daemon->conns, conn);
 	daemon->n_conns--;
 	conn->reader = mc_frame_reader_free(conn->reader);
+	n_queued = mc_frame_queue_bytes(conn->queue);
 	conn->queue = mc_frame_queue_free(conn->queue);
+	/* thousands of small frames lie between what lives on: only trimming gives their pages back
+	 */
+	if (n_queued > TRIM_BYTES)
+		malloc_trim(0);
 	mc_quota_release(daemon->quota, conn->uid, MC_QUOTA_QUEUED_BYTES, conn->charged_bytes);
 	mc_quota_release(daemon->quota, conn->uid, MC_QUOTA_FDS, 1 + conn->charged_fds);
 	mc_quota_release(daemon->quota, conn->uid, MC_QUOTA_CONNECTIONS, 1);
