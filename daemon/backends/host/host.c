@@ -169,10 +169,34 @@ static int status_of(int error)
 	}
 }
 
+/* Of the armings under way: what they will have taken. Touched on the loop's thread only. */
+static uint64_t n_promised_bytes;
+
+/*
+ * memfds are memory: filling more than there is would call the OOM killer, and it picks whom it
+ * likes. A quarter is left for whoever else lives here.
+ */
+static bool machine_has(uint64_t n_bytes)
+{
+	uint64_t available = uv_get_free_memory(), limit = uv_get_constrained_memory();
+
+	if (limit && limit < available)
+		available = limit;
+	available = available / 4 * 3;
+	return n_promised_bytes <= available && n_bytes <= available - n_promised_bytes;
+}
+
+static uint64_t total_bytes(const struct mc_arm *arm)
+{
+	return arm->request.world_size * (arm->result.arena_bytes + MC_CONTROL_BYTES) +
+	       MC_BOARD_BYTES;
+}
+
 static void on_worked(uv_work_t *work, int status)
 {
 	struct mc_arm *arm = work->data;
 
+	n_promised_bytes -= total_bytes(arm);
 	if (status == UV_ECANCELED || atomic_load(&arm->is_cancelled)) {
 		mc_arm_result_clear(&arm->result);
 	} else if (arm->error) {
@@ -213,7 +237,15 @@ static int host_arm(uv_loop_t *loop, const struct mc_arm_request *request, mc_ar
 	arm->result.arena_bytes = (request->layout.arena_bytes + page - 1) / page * page;
 	if (!arm->result.arena_bytes)
 		arm->result.arena_bytes = page; /* a group of one has no slots */
+	if (!machine_has(total_bytes(arm))) {
+		free(arm);
+		*ret_detail = "this machine has not enough free memory for the group's arenas: ask "
+			      "for fewer rows, shorter rows or fewer channels, or free memory";
+		return MC_STATUS_NO_MEMORY;
+	}
+	n_promised_bytes += total_bytes(arm);
 	if (uv_queue_work(loop, &arm->work, on_work, on_worked)) {
+		n_promised_bytes -= total_bytes(arm);
 		free(arm);
 		*ret_detail = "cannot start a thread";
 		return MC_STATUS_SYSTEM;

@@ -367,6 +367,32 @@ static void quotas_are_clear_refusals(void **state)
 	harness_close(clients, 3);
 }
 
+static void a_group_that_the_machine_cannot_hold_is_refused(void **state)
+{
+	struct mc_wire_client clients[2];
+	/* 4 slots of 8 TiB: a layout that is legal, within the quota, and beyond any machine's
+	 * memory */
+	struct mc_wire_join join = {.group = "huge",
+		.world_size = 2,
+		.max_rows = 1 << 20,
+		.dispatch_row_bytes = 1 << 19,
+		.join_timeout_ms = SOON_MS};
+
+	(void)state;
+	harness_restart_with("[limits]\nmax_arena_bytes_per_uid = 64T\n");
+	harness_open(clients, 2);
+	mc_wire_join(&clients[0], &join);
+	join.rank = 1;
+	mc_wire_join(&clients[1], &join);
+	mc_wire_expect_done(&clients[0], MC_STATUS_NO_MEMORY, "free memory", SOON_MS);
+	mc_wire_expect_done(&clients[1], MC_STATUS_NO_MEMORY, "free memory", SOON_MS);
+	/* and nothing of it is left: a group that fits forms at once */
+	join = (struct mc_wire_join){.group = "small", .world_size = 1};
+	mc_wire_join(&clients[0], &join);
+	mc_wire_wait_joined(&clients[1], "small", 1, SOON_MS);
+	harness_close(clients, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +407,7 @@ int main(void)
 		HARNESS_TEST(who_never_votes_is_named),
 		HARNESS_TEST(who_goes_before_the_group_is_ready),
 		HARNESS_TEST(quotas_are_clear_refusals),
+		HARNESS_TEST(a_group_that_the_machine_cannot_hold_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
