@@ -370,8 +370,7 @@ static void quotas_are_clear_refusals(void **state)
 static void a_group_that_the_machine_cannot_hold_is_refused(void **state)
 {
 	struct mc_wire_client clients[2];
-	/* 4 slots of 8 TiB: a layout that is legal, within the quota, and beyond any machine's
-	 * memory */
+	/* four slots of 512 GiB: legal, within the quota, and beyond this machine's memory */
 	struct mc_wire_join join = {.group = "huge",
 		.world_size = 2,
 		.max_rows = 1 << 20,
