@@ -154,11 +154,20 @@ struct MC_ALIGNAS(16) mc_wait_line {
 };
 MC_STATIC_ASSERT(sizeof(struct mc_wait_line) == MC_VECTOR_BYTES, "one load reads the wait line");
 
-/* What a rank posts when it enters a call (and, host backend only, when it leaves it). */
+/*
+ * Where a rank is on a channel. The host backend posts when it enters a call and when it leaves it.
+ * The cuda backend posts rarely: in the first call of an epoch and every 16th one with left = 1, and
+ * when a call has waited for a header for MC_SPINS_PER_CHECK spins (about a millisecond) with
+ * left = 0, followed by left = 1 once the headers are there. So there left = 0 means "waits for a
+ * peer", left = 1 "was in this call at least", and the true number can be later than the posted one;
+ * but a rank that any peer has seen enter call k has itself entered call k - 1, because k - 1 can't
+ * end without its header. A call that fails while it waits stays with left = 0. A rank that leaves
+ * in order posts its last call.
+ */
 struct MC_ALIGNAS(16) mc_progress {
 	uint32_t call;      /* call number, low 32 bits */
 	uint8_t op;         /* enum mc_op_kind */
-	uint8_t left;       /* 1: the call has ended (not posted by the cuda backend) */
+	uint8_t left;       /* host: 1: the call has ended; cuda: 1: it is not known to wait */
 	uint16_t reserved;
 	uint32_t n_vectors; /* vectors this rank pushes in this call, to all peers together */
 	uint32_t time_ms;   /* unix time in ms, low 32 bits, by the poster's clock */

@@ -4,8 +4,8 @@
  *
  * One that leaves in order has pushed the data of its last ops already, so slower peers can still
  * finish theirs. The epoch therefore drains: it ends for the others when one of them has entered a
- * call that the leaver never did (nobody will serve it), when all have finished what the leaver took
- * part in and drain_ms have passed, or when one has not finished it within the op deadline.
+ * call that the leaver never did (nobody will serve it), when all have finished what the leaver
+ * took part in and drain_ms have passed, or when one has not finished it within the op deadline.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -32,13 +32,13 @@ static uint32_t entered_call(const struct mc_epoch *epoch, uint32_t rank, uint32
 	return epoch->board ? mc_health_call(epoch->board, rank, channel) : 0;
 }
 
-/* Whether the rank is still inside its last call; only the host backend tells. */
+/* Whether the rank is still inside its last call; with the cuda backend, whether it waits there. */
 static bool is_in_call(const struct mc_epoch *epoch, uint32_t rank, uint32_t channel)
 {
 	struct mc_progress progress = {0};
 	uint64_t half;
 
-	if (!epoch->board || epoch->spec.backend != MC_WIRE_BACKEND_HOST)
+	if (!epoch->board)
 		return false;
 	/* call and left are in one half, which is posted as one */
 	half = __atomic_load_n(

@@ -111,24 +111,54 @@ static bool any_in_op(const struct mc_rank_view *rank, uint32_t n_channels)
 	return false;
 }
 
-static bool any_lag(const struct mc_rank_view *rank, uint32_t n_channels)
+static bool any_call(const struct mc_rank_view *rank, uint32_t n_channels)
 {
 	for (uint32_t c = 0; c < n_channels; c++)
-		if (rank->lag[c])
+		if (rank->progress[c].call)
 			return true;
 	return false;
+}
+
+/*
+ * Sparse posts: a rank was at least in the call it posted, and whoever is in call k has seen all
+ * others enter k - 1. So the others of a waiting rank are one behind it or level; when nobody
+ * waits, nobody is known to be behind.
+ */
+static void raise_calls(struct mc_health_view *view, uint32_t world_size, uint32_t channel)
+{
+	uint32_t most = 0;
+	bool any_waits = false;
+
+	for (uint32_t r = 0; r < world_size; r++) {
+		const struct mc_progress *progress = &view->rank[r].progress[channel];
+
+		any_waits |= is_in_op(progress);
+		if (!most || calls_ahead(progress->call, most) > 0)
+			most = progress->call ? progress->call : most;
+	}
+	if (!most)
+		return;
+	for (uint32_t r = 0; r < world_size; r++) {
+		struct mc_progress *progress = &view->rank[r].progress[channel];
+		uint32_t least = any_waits ? most - 1u : most;
+
+		if (!is_in_op(progress) && calls_ahead(least, progress->call) > 0) {
+			progress->call = least;
+			progress->left = 1;
+		}
+	}
 }
 
 void mc_health_judge(struct mc_health_view *view, uint32_t world_size, uint32_t n_channels,
 	uint32_t stall_ms, const uint8_t *is_stopped)
 {
-	bool any_laggard = false, lags = false;
+	bool any_laggard = false;
 	bool is_stuck[MC_MAX_WORLD_SIZE] = {false};
 
-	for (uint32_t r = 0; r < world_size; r++) {
+	for (uint32_t c = 0; view->is_sparse && c < n_channels; c++)
+		raise_calls(view, world_size, c);
+	for (uint32_t r = 0; r < world_size; r++)
 		measure_lag(view, r, world_size, n_channels);
-		lags |= any_lag(&view->rank[r], n_channels);
-	}
 	for (uint32_t r = 0; r < world_size; r++) {
 		struct mc_rank_view *rank = &view->rank[r];
 		bool old = youngest_ms(rank, n_channels) >= stall_ms;
@@ -141,18 +171,14 @@ void mc_health_judge(struct mc_health_view *view, uint32_t world_size, uint32_t 
 			rank->health = MC_HEALTH_STALLED;
 		else if (old && in_op)
 			is_stuck[r] = true;
-		else if (in_op || rank->awaited_ms)
+		else if (in_op || rank->awaited_ms ||
+			 (view->is_sparse && !old && any_call(rank, n_channels)))
 			rank->health = MC_HEALTH_PROGRESSING;
 		else
 			rank->health = MC_HEALTH_IDLE;
 		any_laggard |=
 			rank->health == MC_HEALTH_STALLED || rank->health == MC_HEALTH_FAILED;
 	}
-	for (uint32_t r = 0; r < world_size && !any_laggard; r++)
-		if (is_stuck[r] && view->leaves_unposted && !lags) {
-			view->rank[r].health = MC_HEALTH_IDLE;
-			is_stuck[r] = false;
-		}
 	/* all in the same call: a process that does not run is the one the others wait for */
 	for (uint32_t r = 0; r < world_size; r++)
 		if (is_stuck[r] && is_stopped[r]) {
@@ -309,7 +335,7 @@ void mc_health_look(struct mc_epoch *epoch, uint64_t now_ms, struct mc_health_vi
 	uint32_t stall_ms = epoch->group->groups->daemon->config.stall_ms;
 
 	memset(ret_view, 0, sizeof(*ret_view));
-	ret_view->leaves_unposted = epoch->spec.backend != MC_WIRE_BACKEND_HOST;
+	ret_view->is_sparse = epoch->spec.backend != MC_WIRE_BACKEND_HOST;
 	if (epoch->board && epoch->health) {
 		read_board(epoch, now_ms, ret_view);
 		for (uint32_t r = 0; r < world_size; r++)

@@ -38,10 +38,11 @@ struct mc_rank_view {
 struct mc_health_view {
 	struct mc_rank_view rank[MC_MAX_WORLD_SIZE];
 	/*
-	 * The backend posts that ranks enter calls, but not that they leave them (cuda): when all
-	 * ranks stand in the same call and none moves, they have nothing to do.
+	 * The backend posts rarely (cuda): a posted call number is a lower bound, and a rank that
+	 * has not left is one that waits (kernels/lamport.h). mc_health_judge then brings the call
+	 * numbers to what the protocol says of them.
 	 */
-	bool leaves_unposted;
+	bool is_sparse;
 	enum mc_health health; /* of the group: its worst rank's */
 };
 
@@ -59,7 +60,8 @@ void mc_health_watch(struct mc_epoch *epoch);
 uint32_t mc_health_call(const struct mc_board *board, uint32_t rank, uint32_t channel);
 
 /*
- * The judgement alone: from progress and ages to each rank's health. is_stopped tells whether the
+ * The judgement alone: from progress and ages to each rank's health; of sparse posts, it also
+ * brings the call numbers up. is_stopped tells whether the
  * operating system says that the rank's process does not run.
  */
 void mc_health_judge(struct mc_health_view *view, uint32_t world_size, uint32_t n_channels,

@@ -15,12 +15,20 @@ extern "C" {
 #endif
 
 /* Room for every kernel of every op; see mc_cuda_load. */
-#define MC_CUDA_MAX_KERNELS 64u
+#define MC_CUDA_MAX_KERNELS 68u
+/* Kernels that run in clusters of 2, 4 … MC_CUDA_MAX_CLUSTER CTAs, and warps a CTA there. */
+#define MC_CUDA_CLUSTER_KERNELS 3u
+#define MC_CUDA_CLUSTER_SIZES   3u
+#define MC_CUDA_MAX_CLUSTER     8u
+#define MC_CUDA_CLUSTER_WARPS   17u
 /* Warps a CTA, at most. */
 #define MC_CUDA_MAX_WARPS 32u
 
 /* CTAs a grid, at most; see mc_cuda_turn. */
 #define MC_CUDA_MAX_CTAS 512u
+
+/* Calls of a channel from one progress post to the next, while nobody waits. */
+#define MC_CUDA_POST_CALLS 16u
 
 /*
  * The number of the next call, as one CTA knows it. Every CTA of a grid keeps its own, so that none
@@ -42,12 +50,27 @@ struct mc_cuda_device {
 	uint32_t n_sms;
 	/* resident CTAs of a kernel on one SM, by warps a CTA */
 	uint8_t blocks[MC_CUDA_MAX_KERNELS][MC_CUDA_MAX_WARPS + 1];
+	/* clusters of a cluster kernel on the device, by log2(size) - 1 and warps a CTA; 0: none */
+	uint16_t clusters[MC_CUDA_CLUSTER_KERNELS][MC_CUDA_CLUSTER_SIZES]
+			 [MC_CUDA_CLUSTER_WARPS + 1];
 };
+
+/*
+ * Early (programmatic dependent) launch: an op's CTAs come while the kernel before it still runs,
+ * and wait there. AUTO: grids that gain by it, on devices that no other rank shares.
+ */
+enum mc_cuda_early {
+	MC_CUDA_EARLY_OFF,
+	MC_CUDA_EARLY_ON,
+	MC_CUDA_EARLY_AUTO,
+};
+#define MC_CUDA_EARLY_MAX_CTAS 32u
 
 /* Overrides of launch_shape.h, for tuning programs; 0: the built-in choice. */
 struct mc_cuda_tuning {
 	uint32_t data_warps; /* warps a CTA that move data */
 	uint32_t max_ctas;
+	uint32_t cluster; /* CTAs a row of a norm; 1: no cluster */
 };
 
 struct mc_cuda_rank {
@@ -58,7 +81,7 @@ struct mc_cuda_rank {
 	struct mc_board *board; /* host memory, as the device addresses it */
 	const struct mc_cuda_device *device;
 	uint32_t ranks_per_device; /* all their grids must fit on the device together */
-	int early_launch;          /* programmatic dependent launch */
+	enum mc_cuda_early early_launch;
 	struct mc_cuda_tuning tuning;
 };
 

@@ -287,7 +287,8 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	if (threadIdx.x < MC_WARP) {
 		const uint32_t lane = threadIdx.x;
 		const uint64_t n_sent = n_peers * (1u + own_vectors);
-		bool ok = true;
+		const uint32_t n_posted = n_sent < UINT32_MAX ? (uint32_t)n_sent : UINT32_MAX;
+		bool ok = true, waited = false;
 
 		if (!a.count) {
 			if (a.ret_counts && blockIdx.x == 0)
@@ -304,8 +305,8 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			for (uint32_t j = lane; j < n_peers; j += MC_WARP)
 				mc_push_header(a.c, &entry, a.slot[j] + segment, own_rows);
 			if (lane == 0) {
-				mc_post_progress(a.c, call,
-					n_sent < UINT32_MAX ? (uint32_t)n_sent : UINT32_MAX);
+				if (mc_is_heartbeat(call))
+					mc_post_progress(a.c, call, n_posted, false);
 				if (!mc_control_intact(a.c, &entry))
 					mc_raise_plain(a.c, MC_FAULT_CORRUPT, self, call);
 			}
@@ -316,9 +317,14 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			uint32_t rows = 0;
 
 			ok = mc_await_header(a.c, &entry, a.c.ring + segment + j * a.c.slot_stride,
-				j, a.rows[p], true, &rows);
+				j, a.rows[p], true, &rows, [&]() {
+					waited = blockIdx.x == 0;
+					if (waited)
+						mc_post_progress(a.c, call, n_posted, true);
+				});
 			valid_rows[p] = rows;
 		}
+		mc_end_wait(a.c, call, n_posted, waited, ok);
 		if (!ok)
 			stop = 1;
 		ok = __all_sync(0xffffffffu, ok);

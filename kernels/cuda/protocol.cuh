@@ -106,16 +106,27 @@ __device__ __forceinline__ void mc_wait_predecessor(const struct mc_call &c)
 
 /* ---- entering ---- */
 
+/*
+ * A store to host memory costs a kernel that has little else to do 0.7 us at its end, so progress
+ * is posted rarely: every MC_CUDA_POST_CALLS calls, in the first call of an epoch, and when the
+ * control warp really waits for a header (is_waiting), again when it no longer does.
+ */
 __device__ __forceinline__ void mc_post_progress(
-	const struct mc_call &c, uint64_t call, uint32_t n_vectors)
+	const struct mc_call &c, uint64_t call, uint32_t n_vectors, bool is_waiting)
 {
+	const uint32_t left = is_waiting ? 0u : 1u;
 	uint4 v;
 
 	v.x = (uint32_t)call;
-	v.y = c.op; /* left and reserved are 0 */
+	v.y = c.op | left << 8;
 	v.z = n_vectors;
 	v.w = (uint32_t)(mc_now_ns() / 1000000u);
 	mc_store(&c.board->rank[c.rank].progress[c.channel], v);
+}
+
+__device__ __forceinline__ bool mc_is_heartbeat(uint64_t call)
+{
+	return call == 1u || call % MC_CUDA_POST_CALLS == 0;
 }
 
 __device__ __forceinline__ struct mc_cuda_turn *mc_turn(const struct mc_call &c, uint32_t cta)
@@ -263,8 +274,13 @@ static __device__ __noinline__ uint64_t mc_look(
 	if (now - begin_ns >= limit_ms * 1000000u) {
 		struct mc_sides sides = {{(uint32_t)call, c.digest, 0}, {0, 0, 0}};
 
-		/* how far the awaited rank has come tells a skipped op from a stall */
+		/*
+		 * How far the awaited rank has come tells a skipped op from a stall. Its posts are
+		 * rare, but it has been in the call before this one: we took its header there.
+		 */
 		sides.theirs[0] = mc_load_word(&c.board->rank[peer].progress[c.channel].call);
+		if ((int32_t)(sides.theirs[0] - (uint32_t)call) < -1)
+			sides.theirs[0] = (uint32_t)call - 1u;
 		mc_raise(c, MC_FAULT_TIMEOUT, peer, call, now - begin_ns, sides, true);
 		return 0;
 	}
@@ -275,11 +291,12 @@ static __device__ __noinline__ uint64_t mc_look(
 
 /*
  * Loads N vectors, all in flight together, until none is EMPTY. valid: one bit each. at(n): where;
- * peer(n): whose. False: the op must be left.
+ * peer(n): whose; late(): before the first look, when the wait has proved to be one. False: the op
+ * must be left.
  */
-template <int N, class At, class Peer>
+template <int N, class At, class Peer, class Late>
 __device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call, uint4 sentinel,
-	uint32_t valid, uint4 (&v)[N], At at, Peer peer)
+	uint32_t valid, uint4 (&v)[N], At at, Peer peer, Late late)
 {
 	uint32_t spins = 0;
 	uint64_t begin_ns = 0;
@@ -300,12 +317,21 @@ __device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call,
 		if (missing < 0)
 			return true;
 		if (++spins == MC_SPINS_PER_CHECK) {
+			if (begin_ns == 0)
+				late();
 			begin_ns = mc_look(c, call, peer(missing), begin_ns);
 			if (begin_ns == 0)
 				return false;
 			spins = 0;
 		}
 	}
+}
+
+template <int N, class At, class Peer>
+__device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call, uint4 sentinel,
+	uint32_t valid, uint4 (&v)[N], At at, Peer peer)
+{
+	return mc_await(c, call, sentinel, valid, v, at, peer, []() {});
 }
 
 /* The rank behind rotated place j: 0 is the rank after this one. */
@@ -344,9 +370,12 @@ __device__ __forceinline__ void mc_push_header(
 	mc_store(slot, header);
 }
 
-/* Awaits rotated peer j's header and checks it. False: the op has failed. */
+/*
+ * Awaits rotated peer j's header and checks it. late(): as in mc_await. False: the op has failed.
+ */
+template <class Late>
 __device__ __forceinline__ bool mc_await_header(const struct mc_call &c, const struct mc_entry *e,
-	const uint8_t *slot, uint32_t j, uint32_t rows, bool at_most, uint32_t *ret_rows)
+	const uint8_t *slot, uint32_t j, uint32_t rows, bool at_most, uint32_t *ret_rows, Late late)
 {
 	struct mc_vector sentinel = mc_vector_of(e->sentinel);
 	uint64_t call = mc_call_number(e);
@@ -355,7 +384,7 @@ __device__ __forceinline__ bool mc_await_header(const struct mc_call &c, const s
 
 	if (!mc_await(
 		    c, call, e->sentinel, 1u, h, [&](int) { return slot; },
-		    [&](int) { return peer; }))
+		    [&](int) { return peer; }, late))
 		return false;
 	if (h[0].w != mc_header_check(h[0].x, h[0].y, h[0].z, &sentinel)) {
 		mc_raise_plain(c, MC_FAULT_CORRUPT, peer, call);
@@ -371,6 +400,20 @@ __device__ __forceinline__ bool mc_await_header(const struct mc_call &c, const s
 	}
 	*ret_rows = h[0].z;
 	return true;
+}
+
+/*
+ * The control warp's last post of a call in which any lane said that it waits; after the warp has
+ * met, so that it is the one that stays. A call that fails leaves its waiting on the board.
+ */
+__device__ __forceinline__ void mc_end_wait(
+	const struct mc_call &c, uint64_t call, uint32_t n_vectors, bool waited, bool ok)
+{
+	waited = __any_sync(0xffffffffu, waited);
+	ok = __all_sync(0xffffffffu, ok);
+	__syncwarp();
+	if (waited && ok && threadIdx.x == 0)
+		mc_post_progress(c, call, n_vectors, false);
 }
 
 /* This CTA's next call number; in CTA 0 also the others' that take no part. The whole warp. */
@@ -415,10 +458,11 @@ __device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const 
 	if (lane == 0)
 		mc_next_call(c, call);
 #ifndef MC_LAB_BARE
-	bool ok = true;
+	bool ok = true, waited = false;
 
 	if (lane == 0) {
-		mc_post_progress(c, call, n_vectors);
+		if (mc_is_heartbeat(call))
+			mc_post_progress(c, call, n_vectors, false);
 		if (!mc_control_intact(c, e))
 			mc_raise_plain(c, MC_FAULT_CORRUPT, c.rank, call);
 	}
@@ -426,10 +470,14 @@ __device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const 
 		uint8_t *mine = c.ring + segment + j * c.slot_stride;
 		uint32_t rows;
 
-		ok = mc_await_header(c, e, mine, j, want(j), false, &rows);
+		ok = mc_await_header(c, e, mine, j, want(j), false, &rows, [&]() {
+			waited = true;
+			mc_post_progress(c, call, n_vectors, true);
+		});
 		if (ok)
 			mc_store(mine, e->sentinel);
 	}
+	mc_end_wait(c, call, n_vectors, waited, ok);
 #endif
 }
 

@@ -431,6 +431,34 @@ void mc_rank_poison(struct mc_backend_rank *rank, uint32_t fault_status)
 	pthread_mutex_unlock(&rank->lock);
 }
 
+/*
+ * Ops post their progress rarely; whoever goes leaves the true numbers behind, so that the daemon
+ * can tell whether others have entered a call that nobody will serve. The device is idle.
+ */
+static void post_last_calls(struct mc_backend_rank *rank)
+{
+	struct mc_progress *progress;
+	struct mc_backend_error ignored;
+
+	if (!rank->board || !rank->mapped || copy_control(rank, false, &ignored))
+		return;
+	if (rank->pinned->control.failed)
+		return; /* where it failed is on the board */
+	progress = rank->board->rank[rank->view.rank].progress;
+	for (uint32_t c = 0; c < rank->view.layout.n_channels && c < MC_MAX_CHANNELS; c++) {
+		struct mc_progress last = progress[c];
+		uint64_t half;
+
+		last.call = (uint32_t)rank->pinned->control.channel[c].call - 1u;
+		last.left = 1;
+		if (!last.call)
+			continue;
+		/* call and left are in one half, which is read as one */
+		memcpy(&half, &last, sizeof(half));
+		__atomic_store_n((uint64_t *)&progress[c], half, __ATOMIC_RELEASE);
+	}
+}
+
 void mc_rank_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms)
 {
 	if (!rank->mapped && !rank->stuck)
@@ -443,6 +471,8 @@ void mc_rank_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms)
 		rank->stuck = false;
 	}
 	pthread_mutex_lock(&rank->lock);
+	if (!rank->stuck)
+		post_last_calls(rank);
 	rank->mapped = false;
 	/* memory that a kernel may still touch stays: a leak is better than a fault that ends the
 	 * context */

@@ -136,20 +136,86 @@ static void all_stuck_in_one_call_are_all_stalled(void **state)
 	assert_health(1, MC_HEALTH_STALLED);
 }
 
-/* cuda posts no leaving: the same picture is a group with nothing to do. */
-static void without_leaves_one_call_for_all_is_idle(void **state)
+/* cuda posts every 16th call: numbers that differ are no lag while nobody waits. */
+static void sparse_posts_without_a_waiter_are_no_lag(void **state)
 {
 	(void)state;
-	view->leaves_unposted = true;
-	at(0, 0, 8, 0, 100000);
-	at(1, 0, 8, 0, 100000);
+	view->is_sparse = true;
+	at(0, 0, 48, 1, 100);
+	at(1, 0, 32, 1, STALL_MS - 1);
+	judge(2);
+	assert_int_equal(view->rank[1].lag[0], 0);
+	assert_int_equal(view->rank[1].progress[0].call, 48);
+	assert_int_equal(view->rank[1].awaited_ms, 0);
+	assert_health(0, MC_HEALTH_PROGRESSING);
+	assert_health(1, MC_HEALTH_PROGRESSING);
+	/* and however old they are */
+	at(0, 0, 48, 1, 100000);
+	at(1, 0, 32, 1, 100000);
 	judge(2);
 	assert_health(0, MC_HEALTH_IDLE);
 	assert_health(1, MC_HEALTH_IDLE);
-	/* but one behind is still one behind */
-	at(0, 0, 9, 0, STALL_MS);
-	judge(2);
+}
+
+static void a_sparse_waiter_shows_who_is_one_behind(void **state)
+{
+	(void)state;
+	view->is_sparse = true;
+	at(0, 0, 1000, 0, STALL_MS);
+	at(1, 0, 992, 1, 100000);
+	at(2, 0, 1000, 0, STALL_MS);
+	judge(3);
+	assert_int_equal(view->rank[1].lag[0], 1);
+	assert_int_equal(view->rank[1].progress[0].call, 999);
+	assert_int_equal(view->rank[0].lag[0], 0);
+	assert_int_equal(view->rank[2].lag[0], 0);
 	assert_health(0, MC_HEALTH_WAITING);
+	assert_health(1, MC_HEALTH_STALLED);
+	assert_health(2, MC_HEALTH_WAITING);
+	/* not yet for long */
+	at(0, 0, 1000, 0, 5);
+	at(1, 0, 992, 1, 100000);
+	at(2, 0, 992, 1, 100000);
+	judge(3);
+	assert_health(0, MC_HEALTH_PROGRESSING);
+	assert_health(1, MC_HEALTH_PROGRESSING);
+	assert_int_equal(view->rank[1].awaited_ms, 5);
+}
+
+/* A heartbeat of a later call says nothing against the rank that waits in the one before. */
+static void a_sparse_waiter_behind_a_heartbeat_is_not_awaited(void **state)
+{
+	(void)state;
+	view->is_sparse = true;
+	at(0, 0, 15, 0, STALL_MS);
+	at(1, 0, 16, 1, STALL_MS);
+	judge(2);
+	assert_int_equal(view->rank[0].lag[0], 1);
+	assert_int_equal(view->rank[0].awaited_ms, 0);
+	assert_int_equal(view->rank[1].lag[0], 0);
+}
+
+static void a_sparse_rank_that_never_entered_is_stalled(void **state)
+{
+	(void)state;
+	view->is_sparse = true;
+	at(0, 0, 1, 0, STALL_MS);
+	judge(2);
+	assert_int_equal(view->rank[1].lag[0], 1);
+	assert_int_equal(view->rank[1].progress[0].call, 0);
+	assert_health(0, MC_HEALTH_WAITING);
+	assert_health(1, MC_HEALTH_STALLED);
+}
+
+static void sparse_call_numbers_wrap(void **state)
+{
+	(void)state;
+	view->is_sparse = true;
+	at(0, 0, 3, 0, STALL_MS);
+	at(1, 0, UINT32_MAX - 15u, 1, 100000);
+	judge(2);
+	assert_int_equal(view->rank[1].lag[0], 1);
+	assert_int_equal(view->rank[1].progress[0].call, 2);
 	assert_health(1, MC_HEALTH_STALLED);
 }
 
@@ -202,7 +268,11 @@ int main(void)
 		TEST(a_laggard_that_moves_elsewhere_moves),
 		TEST(a_stopped_one_in_the_same_call_is_stalled),
 		TEST(all_stuck_in_one_call_are_all_stalled),
-		TEST(without_leaves_one_call_for_all_is_idle),
+		TEST(sparse_posts_without_a_waiter_are_no_lag),
+		TEST(a_sparse_waiter_shows_who_is_one_behind),
+		TEST(a_sparse_waiter_behind_a_heartbeat_is_not_awaited),
+		TEST(a_sparse_rank_that_never_entered_is_stalled),
+		TEST(sparse_call_numbers_wrap),
 		TEST(a_fault_is_failed_and_others_wait),
 		TEST(call_numbers_wrap),
 		TEST(waits_fall_into_their_buckets),
