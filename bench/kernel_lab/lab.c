@@ -4,14 +4,16 @@
  * launch_shape.h was tuned with. One process, a thread a rank, graphs replayed back to back.
  *
  *   mc-kernel-lab [--ranks N] [--devices N] [--op dispatch|combine|norm|chain|all] [--floor]
- *                 [--tokens a,b,…] [--warps a,b,…] [--ctas a,b,…] [--early] [--label TEXT]
+ *                 [--tokens a,b,…] [--warps a,b,…] [--ctas a,b,…] [--clusters a,b,…]
+ *                 [--early on|off|auto] [--label TEXT]
  *
- * A line a configuration: op, tokens, warps, ctas, then the median and spread in µs an op of
- * one-kernel graphs and of a graph of 100; 0 warps or ctas mean the built-in shape.
+ * A line a configuration: op, tokens, warps, ctas, cluster (norm only), then the median and spread
+ * in µs an op of one-kernel graphs and of a graph of 100; 0 means the built-in shape.
  */
 #include <cuda_runtime_api.h>
 #include <getopt.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +42,7 @@ static struct mc_cuda_device device_info[8];
 static uint32_t world_size = 2;
 static int n_devices = 1;
 static pthread_barrier_t barrier;
-static int early;
+static enum mc_cuda_early early = MC_CUDA_EARLY_AUTO; /* as the library has it */
 
 struct rank {
 	uint32_t rank;
@@ -50,7 +52,7 @@ struct rank {
 	cudaEvent_t begin, end;
 	uint8_t *input, *output, *sum, *residual, *gamma;
 	enum op op;
-	uint32_t tokens, warps, ctas;
+	uint32_t tokens, warps, ctas, cluster;
 	double one_us[REPEATS], chain_us[REPEATS];
 };
 
@@ -138,6 +140,7 @@ static void *run(void *argument)
 	CHECK(cudaSetDevice(fixture->device[r->rank]));
 	r->view.tuning.data_warps = r->warps;
 	r->view.tuning.max_ctas = r->ctas;
+	r->view.tuning.cluster = r->cluster;
 	r->view.early_launch = early;
 	one = capture(r, 1);
 	pthread_barrier_wait(&barrier);
@@ -338,6 +341,31 @@ static int run_floors(void)
 	return 0;
 }
 
+/* One configuration on all ranks, and its line. False: an op failed. */
+static bool run_one(struct rank *ranks, const char *label)
+{
+	double *one = ranks[0].one_us, *chain = ranks[0].chain_us;
+	const struct mc_fault *fault = &fixture->board->rank[0].fault;
+
+	for (uint32_t r = 0; r < world_size; r++)
+		pthread_create(&ranks[r].thread, NULL, run, &ranks[r]);
+	for (uint32_t r = 0; r < world_size; r++)
+		pthread_join(ranks[r].thread, NULL);
+	qsort(one, REPEATS, sizeof(*one), compare);
+	qsort(chain, REPEATS, sizeof(*chain), compare);
+	printf("%s %-8s %4u tokens %2u warps %3u ctas %u cluster  one %6.2f (%.2f-%.2f)  chain "
+	       "%6.2f (%.2f-%.2f)\n",
+		label, op_names[ranks[0].op], ranks[0].tokens, ranks[0].warps, ranks[0].ctas,
+		ranks[0].cluster, one[REPEATS / 2], one[0], one[REPEATS - 1], chain[REPEATS / 2],
+		chain[0], chain[REPEATS - 1]);
+	fflush(stdout);
+	if (!fixture->board->wait.abort_word)
+		return true;
+	printf("FAILED: fault %u peer %u call %llu\n", fault->status, fault->peer,
+		(unsigned long long)fault->call);
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -347,7 +375,8 @@ int main(int argc, char **argv)
 		{"tokens", required_argument, NULL, 't'},
 		{"warps", required_argument, NULL, 'w'},
 		{"ctas", required_argument, NULL, 'c'},
-		{"early", no_argument, NULL, 'e'},
+		{"clusters", required_argument, NULL, 'u'},
+		{"early", required_argument, NULL, 'e'},
 		{"floor", no_argument, NULL, 'f'},
 		{"label", required_argument, NULL, 'l'},
 		{0},
@@ -355,8 +384,8 @@ int main(int argc, char **argv)
 	static const struct mc_wait_line wait = {
 		.op_timeout_ms = 5000, .warmup_timeout_ms = 20000, .warmup_calls = 16};
 	uint32_t tokens[MAX_LIST] = {1, 4, 16, 64, 256, 1024}, warps[MAX_LIST] = {0};
-	uint32_t ctas[MAX_LIST] = {0};
-	int n_tokens = 6, n_warps = 1, n_ctas = 1, floors = 0, c;
+	uint32_t ctas[MAX_LIST] = {0}, clusters[MAX_LIST] = {0};
+	int n_tokens = 6, n_warps = 1, n_ctas = 1, n_clusters = 1, floors = 0, c;
 	const char *label = "";
 	enum op first = DISPATCH, last = CHAIN_BOTH;
 	struct mc_layout_spec spec = {.n_channels = 1};
@@ -385,7 +414,12 @@ int main(int argc, char **argv)
 			n_ctas = parse_list(optarg, ctas);
 			break;
 		case 'e':
-			early = 1;
+			early = !strcmp(optarg, "on")    ? MC_CUDA_EARLY_ON
+				: !strcmp(optarg, "off") ? MC_CUDA_EARLY_OFF
+							 : MC_CUDA_EARLY_AUTO;
+			break;
+		case 'u':
+			n_clusters = parse_list(optarg, clusters);
 			break;
 		case 'f':
 			floors = 1;
@@ -416,38 +450,17 @@ int main(int argc, char **argv)
 	for (enum op op = first; op <= last; op++)
 		for (int t = 0; t < n_tokens; t++)
 			for (int w = 0; w < n_warps; w++)
-				for (int k = 0; k < n_ctas; k++) {
-					double *one, *chain;
-
-					for (uint32_t r = 0; r < world_size; r++) {
-						ranks[r].op = op;
-						ranks[r].tokens = tokens[t];
-						ranks[r].warps = warps[w];
-						ranks[r].ctas = ctas[k];
-						pthread_create(
-							&ranks[r].thread, NULL, run, &ranks[r]);
+				for (int k = 0; k < n_ctas; k++)
+					for (int u = 0; u < n_clusters; u++) {
+						for (uint32_t r = 0; r < world_size; r++) {
+							ranks[r].op = op;
+							ranks[r].tokens = tokens[t];
+							ranks[r].warps = warps[w];
+							ranks[r].ctas = ctas[k];
+							ranks[r].cluster = clusters[u];
+						}
+						if (!run_one(ranks, label))
+							return 1;
 					}
-					for (uint32_t r = 0; r < world_size; r++)
-						pthread_join(ranks[r].thread, NULL);
-					one = ranks[0].one_us;
-					chain = ranks[0].chain_us;
-					qsort(one, REPEATS, sizeof(*one), compare);
-					qsort(chain, REPEATS, sizeof(*chain), compare);
-					printf("%s %-8s %4u tokens %2u warps %3u ctas  one %6.2f "
-					       "(%.2f-%.2f)  chain %6.2f (%.2f-%.2f)%s\n",
-						label, op_names[op], tokens[t], warps[w], ctas[k],
-						one[REPEATS / 2], one[0], one[REPEATS - 1],
-						chain[REPEATS / 2], chain[0], chain[REPEATS - 1],
-						fixture->board->wait.abort_word ? "  FAILED" : "");
-					fflush(stdout);
-					if (fixture->board->wait.abort_word) {
-						const struct mc_fault *f =
-							&fixture->board->rank[0].fault;
-
-						printf("fault %u peer %u call %llu\n", f->status,
-							f->peer, (unsigned long long)f->call);
-						return 1;
-					}
-				}
 	return 0;
 }

@@ -17,6 +17,8 @@ struct mc_kernel_set {
 extern const struct mc_kernel_set mc_dispatch_kernels;
 extern const struct mc_kernel_set mc_combine_kernels;
 extern const struct mc_kernel_set mc_rmsnorm_kernels;
+extern const struct mc_kernel_set mc_rmsnorm_any_kernels;
+extern const struct mc_kernel_set mc_rmsnorm_cluster_kernels;
 extern const struct mc_kernel_set mc_local_kernels;
 
 /* CTAs of the largest grid on the device, the same for all ops: so many turns are kept. */
@@ -46,7 +48,7 @@ static inline struct mc_call mc_call_make(const struct mc_cuda_rank *rank, uint3
 	c.digest = digest;
 	c.n_vectors = n_vectors < UINT32_MAX ? (uint32_t)n_vectors : UINT32_MAX;
 	c.n_turns = mc_grid_limit(rank);
-	c.early_launch = (uint32_t)rank->early_launch;
+	c.early_launch = 0; /* mc_launch knows */
 	return c;
 }
 
@@ -56,32 +58,70 @@ static inline uint8_t *mc_slot_of(const struct mc_cuda_rank *rank, uint32_t chan
 	return rank->arena[p] + mc_slot_offset(&rank->layout, p, rank->rank, channel, 0);
 }
 
+/* Ranks that share the device; with early launch the next op's CTAs are there as well. */
+static inline uint32_t mc_device_share(const struct mc_cuda_rank *rank)
+{
+	return rank->ranks_per_device * (rank->early_launch == MC_CUDA_EARLY_ON ? 2u : 1u);
+}
+
+/* Clusters of kernel i of mc_rmsnorm_cluster_kernels that are resident together; 0: none. */
+static inline uint32_t mc_cluster_limit(
+	const struct mc_cuda_rank *rank, uint32_t i, struct mc_shape shape)
+{
+	const uint32_t size = shape.cluster == 2 ? 0 : shape.cluster == 4 ? 1 : 2;
+	uint32_t limit, grid_limit = mc_grid_limit(rank) / shape.cluster;
+
+	limit = rank->device->clusters[i][size][shape.data_warps + 1u] / mc_device_share(rank);
+	return limit < grid_limit ? limit : grid_limit;
+}
+
+/*
+ * Whether to let the kernel in early. AUTO leaves shared devices alone: what waits there early
+ * takes room that another rank's op may need. On a device of its own a kernel is let in only when
+ * all CTAs of the one before are there.
+ */
+static inline bool mc_is_early(const struct mc_cuda_rank *rank, uint32_t n_ctas)
+{
+	if (rank->early_launch == MC_CUDA_EARLY_AUTO)
+		return rank->ranks_per_device == 1 && n_ctas <= MC_CUDA_EARLY_MAX_CTAS;
+	return rank->early_launch == MC_CUDA_EARLY_ON;
+}
+
 /*
  * Launches kernel i of the set with the shape, cut down to what is resident together with the other
- * ranks of the device. With early launch the next op's CTAs are there as well, hence half.
+ * ranks of the device. args begin with the struct mc_call.
  */
 static inline cudaError_t mc_launch(const struct mc_cuda_rank *rank,
 	const struct mc_kernel_set *set, uint32_t i, struct mc_shape shape, void *args,
 	void *stream)
 {
-	uint32_t warps = shape.data_warps + 1u;
-	uint32_t share = rank->ranks_per_device * (rank->early_launch ? 2u : 1u);
-	uint32_t limit = rank->device->blocks[set->base + i][warps] * rank->device->n_sms / share;
+	uint32_t warps = shape.data_warps + 1u, limit;
 	cudaLaunchConfig_t config = {};
-	cudaLaunchAttribute attribute = {};
+	cudaLaunchAttribute attribute[2] = {};
 	void *arguments[1] = {args};
 
+	config.attrs = attribute;
+	if (shape.cluster > 1) {
+		limit = mc_cluster_limit(rank, i, shape);
+		attribute[0].id = cudaLaunchAttributeClusterDimension;
+		attribute[0].val.clusterDim.x = shape.cluster;
+		attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
+		config.numAttrs = 1;
+	} else {
+		limit = rank->device->blocks[set->base + i][warps] * rank->device->n_sms /
+			mc_device_share(rank);
+		limit = limit < mc_grid_limit(rank) ? limit : mc_grid_limit(rank);
+	}
 	if (limit == 0)
 		return cudaErrorCooperativeLaunchTooLarge;
-	limit = limit < mc_grid_limit(rank) ? limit : mc_grid_limit(rank);
-	config.gridDim = dim3(shape.n_ctas < limit ? shape.n_ctas : limit);
+	config.gridDim = dim3((shape.n_ctas < limit ? shape.n_ctas : limit) * shape.cluster);
 	config.blockDim = dim3(warps * MC_WARP);
 	config.stream = (cudaStream_t)stream;
-	if (rank->early_launch) {
-		attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-		attribute.val.programmaticStreamSerializationAllowed = 1;
-		config.attrs = &attribute;
-		config.numAttrs = 1;
+	if (mc_is_early(rank, config.gridDim.x)) {
+		((struct mc_call *)args)->early_launch = 1;
+		attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+		attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+		config.numAttrs++;
 	}
 	return cudaLaunchKernelExC(&config, set->function[i], arguments);
 }

@@ -15,8 +15,9 @@
 #define MC_STREAM_THREADS ((MC_STREAM_WARPS + 1u) * 32u)
 
 struct mc_shape {
-	uint32_t n_ctas;
+	uint32_t n_ctas; /* or clusters, when they have more than one CTA */
 	uint32_t data_warps;
+	uint32_t cluster; /* CTAs a cluster; 1: no clusters */
 };
 
 /*
@@ -31,7 +32,7 @@ static inline struct mc_shape mc_shape_stream(
 	uint32_t n_sms = rank->device->n_sms;
 	uint32_t max_ctas = tuning->max_ctas ? tuning->max_ctas : 2u * n_sms;
 	uint64_t n_warps = (n_vectors + 31u) / 32u, n;
-	struct mc_shape shape;
+	struct mc_shape shape = {0, 0, 1};
 
 	shape.data_warps = tuning->data_warps;
 	if (!shape.data_warps) {
@@ -66,7 +67,7 @@ static inline struct mc_shape mc_shape_rows(
 	uint32_t max_ctas =
 		rank->tuning.max_ctas ? rank->tuning.max_ctas : 2u * rank->device->n_sms;
 	uint64_t warps = (n_units + 32u * unroll - 1u) / (32u * unroll);
-	struct mc_shape shape;
+	struct mc_shape shape = {0, 0, 1};
 
 	shape.data_warps = warps ? (uint32_t)warps : 1u;
 	if (shape.data_warps > MC_CUDA_MAX_WARPS - 1u)

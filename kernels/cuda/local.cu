@@ -114,7 +114,6 @@ int mc_cuda_mask_ids(const struct mc_cuda_rank *rank, const struct mc_mask_ids *
 	if (n_ctas > 2u * rank->device->n_sms)
 		n_ctas = 2u * rank->device->n_sms;
 	/* no rank waits for this one: nothing to keep resident, and no attribute needed */
-	c.early_launch = 0;
 	mask_ids<<<n_ctas ? (unsigned)n_ctas : 1u, (unsigned)n_threads, 0, (cudaStream_t)stream>>>(
 		c, op->ids, op->rows, op->topk, op->count);
 	return cudaGetLastError();
@@ -141,10 +140,39 @@ int mc_cuda_probe(
 	return cudaGetLastError();
 }
 
+/* How many clusters of each kind the device holds; none before compute capability 9.0. */
+static cudaError_t count_clusters(struct mc_cuda_device *device, int ordinal)
+{
+	int has_clusters = 0;
+	cudaError_t error =
+		cudaDeviceGetAttribute(&has_clusters, cudaDevAttrClusterLaunch, ordinal);
+
+	for (uint32_t i = 0; !error && has_clusters && i < mc_rmsnorm_cluster_kernels.n; i++)
+		for (uint32_t s = 0; s < MC_CUDA_CLUSTER_SIZES; s++)
+			for (uint32_t w = 2; !error && w <= MC_CUDA_CLUSTER_WARPS; w++) {
+				cudaLaunchAttribute attribute = {};
+				cudaLaunchConfig_t config = {};
+				int n = 0;
+
+				attribute.id = cudaLaunchAttributeClusterDimension;
+				attribute.val.clusterDim.x = 2u << s;
+				attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+				config.gridDim = dim3((2u << s) * device->n_sms);
+				config.blockDim = dim3(w * MC_WARP);
+				config.attrs = &attribute;
+				config.numAttrs = 1;
+				error = cudaOccupancyMaxActiveClusters(
+					&n, mc_rmsnorm_cluster_kernels.function[i], &config);
+				device->clusters[i][s][w] = (uint16_t)n;
+			}
+	return error;
+}
+
 int mc_cuda_load(struct mc_cuda_device *ret_device)
 {
-	const struct mc_kernel_set *sets[] = {
-		&mc_dispatch_kernels, &mc_combine_kernels, &mc_rmsnorm_kernels, &mc_local_kernels};
+	const struct mc_kernel_set *sets[] = {&mc_dispatch_kernels, &mc_combine_kernels,
+		&mc_rmsnorm_kernels, &mc_rmsnorm_any_kernels, &mc_rmsnorm_cluster_kernels,
+		&mc_local_kernels};
 	struct mc_cuda_device device = {};
 	int ordinal, value;
 	cudaError_t error = cudaGetDevice(&ordinal);
@@ -178,6 +206,8 @@ int mc_cuda_load(struct mc_cuda_device *ret_device)
 			if (error)
 				return error;
 		}
-	*ret_device = device;
-	return cudaSuccess;
+	error = count_clusters(&device, ordinal);
+	if (!error)
+		*ret_device = device;
+	return error;
 }

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Combine + residual + RMSNorm of few rows: a row over a cluster of CTAs, a vector a thread. One SM
+ * would move a 14 KB row in and out through its own 64 bytes a clock; a cluster has that many times
+ * its size. Every warp sends its group's sum to all CTAs of the cluster, straight into their shared
+ * memory, and the arrival of all sums of a row is counted by a barrier there.
+ *
+ * All CTAs of a cluster go through all rows, whatever fails: then they neither push nor wait for
+ * peers, but still exchange sums, so that none waits for one that has left or writes to its memory.
+ * That bounds the wait for sums, as every wait for a peer is bounded.
+ *
+ * Two barriers and sets of sums, by turns: a CTA can be ahead of another by less than one row,
+ * because a row ends only with the sums of all warps.
+ */
+#include "kernels/cuda/rmsnorm.cuh"
+
+#define THREADS ((MC_NORM_WARPS + 1u) * MC_WARP)
+
+#if __CUDA_ARCH__ >= 900
+
+__device__ __forceinline__ uint32_t shared_address(const void *at)
+{
+	return (uint32_t)__cvta_generic_to_shared(at);
+}
+
+/* This CTA's shared address in CTA `cta` of the cluster. */
+__device__ __forceinline__ uint32_t shared_of(uint32_t address, uint32_t cta)
+{
+	uint32_t there;
+
+	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(cta));
+	return there;
+}
+
+__device__ __forceinline__ void begin_barriers(uint64_t *barrier)
+{
+	for (uint32_t i = 0; i < 2; i++)
+		asm volatile("mbarrier.init.shared.b64 [%0], 1;"
+			     :
+			     : "r"(shared_address(&barrier[i]))
+			     : "memory");
+	asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+}
+
+__device__ __forceinline__ void send_sum(uint32_t to, float sum, uint32_t barrier)
+{
+	asm volatile(
+		"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+		:
+		: "r"(to), "r"(__float_as_uint(sum)), "r"(barrier)
+		: "memory");
+}
+
+__device__ __forceinline__ void expect_sums(uint32_t barrier, uint32_t n_bytes)
+{
+	asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
+		     :
+		     : "r"(barrier), "r"(n_bytes)
+		     : "memory");
+}
+
+__device__ __forceinline__ void wait_sums(uint32_t barrier, uint32_t parity)
+{
+	uint32_t done = 0;
+
+	while (!done)
+		asm volatile("{ .reg .pred p;"
+			     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+			     "selp.u32 %0, 1, 0, p; }"
+			     : "=r"(done)
+			     : "r"(barrier), "r"(parity)
+			     : "memory");
+}
+
+#endif
+
+template <int W>
+__global__ void __launch_bounds__(THREADS)
+	rmsnorm_cluster(const __grid_constant__ mc_combine_args<7> a)
+{
+#if __CUDA_ARCH__ >= 900
+	typedef mc_bf16 T;
+	constexpr int N = mc_vector_of_type<T>::N, P = W - 1;
+	__shared__ struct mc_entry entry;
+	__shared__ float group_sum[2][MC_NORM_MAX_GROUPS];
+	__shared__ uint64_t barrier[2];
+	uint32_t cta, n_ctas;
+
+	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(cta));
+	asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n_ctas));
+	const uint32_t n_threads = blockDim.x - MC_WARP, n_warps = n_threads / MC_WARP;
+	const uint32_t n_units = (uint32_t)(a.hidden / MC_NORM_RUN);
+	const uint32_t n_groups = (n_units + MC_WARP - 1u) / MC_WARP;
+	const uint32_t lane = threadIdx.x % MC_WARP, t = threadIdx.x - MC_WARP;
+	const uint32_t group = cta * n_warps + t / MC_WARP, unit = cta * n_threads + t;
+	const uint32_t first = blockIdx.x / n_ctas, step = gridDim.x / n_ctas;
+	const uint64_t at = (uint64_t)unit * 16u; /* in a row */
+	const bool in_row = threadIdx.x >= MC_WARP && unit < n_units;
+
+	if (threadIdx.x == 0)
+		begin_barriers(barrier);
+	__syncwarp();
+	/* nobody sends before all barriers stand: the other half comes before the first sum */
+	asm volatile("barrier.cluster.arrive.release;" : : : "memory");
+	mc_wait_predecessor(a.c);
+	const bool fit = mc_counts_fit(a);
+	const uint32_t own_rows = fit ? mc_own_rows(a) : 0;
+	uint4 part[P], own, residual, gamma;
+
+	auto load_parts = [&](uint32_t row) {
+#pragma unroll
+		for (int j = 0; j < P; j++)
+			if (fit && in_row && row < mc_peer_rows(a, j))
+				part[j] = mc_read16(a.input + a.offset[j] + row * a.row_bytes + at);
+	};
+	auto load_own = [&](uint32_t row) {
+		if (in_row && row < own_rows) {
+			own = mc_read16(a.own + row * a.row_bytes + at);
+			residual = mc_read16(a.residual + row * a.row_bytes + at);
+		}
+	};
+
+	if (threadIdx.x < MC_WARP)
+		mc_fetch_entry(a.c, &entry);
+	else
+		load_parts(first);
+	__syncthreads();
+	const uint64_t call = mc_call_number(&entry);
+	bool ok = entry.identity.z == 0;
+
+	if (ok && !fit) {
+		if (blockIdx.x == 0 && threadIdx.x == 0)
+			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
+		ok = false;
+	}
+	if (threadIdx.x < MC_WARP) {
+		if (ok)
+			mc_combine_control(a, &entry);
+		asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+		return;
+	}
+
+	const uint4 sentinel = entry.sentinel;
+	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
+
+	auto push = [&](uint32_t row) {
+		bool bad = false;
+
+#pragma unroll
+		for (int j = 0; j < P; j++)
+			if (ok && in_row && row < mc_peer_rows(a, j)) {
+				bad |= mc_same(part[j], sentinel);
+				mc_store(a.slot[j] + data + row * a.row_bytes + at, part[j]);
+			}
+		if (bad) {
+			mc_raise_plain(a.c, MC_FAULT_SENTINEL, a.c.rank, call);
+			ok = false;
+		}
+	};
+
+	push(first);
+	load_own(first);
+	if (in_row)
+		gamma = mc_read16(a.gamma + at);
+	uint32_t turn = 0, parity = 0;
+	bool met = false;
+
+	/* row limits that a count has no say in: all CTAs go the same way */
+	for (uint32_t row = first; row < a.most_rows; row += step) {
+		const bool more = step < a.most_rows - row;
+		const bool taken = in_row && row < own_rows;
+		const uint64_t place = row * a.row_bytes + at;
+		const uint32_t here = shared_address(&barrier[turn]);
+		uint4 v[P];
+		float x[N], sum = 0.0f;
+
+		if (more) {
+			load_parts(row + step);
+			push(row + step);
+		}
+		if (row >= a.own_rows)
+			continue;
+		auto slot = [&](int k) {
+			return a.c.ring + data +
+			       mc_place_of(a.c, mc_ranked(a.c, k)) * a.c.slot_stride + place;
+		};
+		ok = ok && mc_await(a.c, call, sentinel, taken ? (1u << P) - 1u : 0u, v, slot,
+				   [&](int k) { return mc_ranked(a.c, k); });
+		__syncwarp();
+		if (ok && taken) {
+#pragma unroll
+			for (int k = 0; k < P; k++)
+				mc_store(slot(k), sentinel);
+#pragma unroll
+			for (int r = 0; r < W; r++) {
+				uint4 y = v[r < P ? r : P - 1];
+
+				if (r > 0 && (uint32_t)r > a.c.rank)
+					y = v[r > 0 ? r - 1 : 0];
+				if ((uint32_t)r == a.c.rank)
+					y = own;
+				mc_accumulate<T>(r == 0, y, x);
+			}
+			mc_accumulate<T>(false, residual, x);
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				sum = __fadd_rn(sum, __fmul_rn(x[i], x[i]));
+		}
+		__syncwarp();
+		sum = mc_butterfly(sum);
+		if (t == 0)
+			expect_sums(here, n_groups * 4u);
+		if (!met)
+			asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+		met = true;
+		if (group < n_groups && lane < n_ctas)
+			send_sum(shared_of(shared_address(&group_sum[turn][group]), lane), sum,
+				shared_of(here, lane));
+		/* while the others come: what does not need r */
+		if (ok && taken)
+			mc_write16(a.residual_output + place, mc_pack16<T>(x));
+		wait_sums(here, parity);
+		__syncwarp();
+		sum = 0.0f;
+		for (uint32_t g = lane; g < n_groups; g += MC_WARP)
+			sum = __fadd_rn(sum, group_sum[turn][g]);
+		const float r = mc_norm_scale(mc_butterfly(sum), a.hidden, a.eps);
+
+		if (ok && taken) {
+			float g[N];
+
+			mc_unpack16<T>(gamma, g);
+#pragma unroll
+			for (int i = 0; i < N; i++)
+				x[i] = __fmul_rn(__fmul_rn(x[i], r), g[i]);
+			mc_write16(a.output + place, mc_pack16<T>(x));
+		}
+		if (more)
+			load_own(row + step);
+		parity ^= turn;
+		turn ^= 1u;
+	}
+	if (!met)
+		asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+#endif
+}
+
+static const void *const functions[] = {
+	(const void *)rmsnorm_cluster<2>,
+	(const void *)rmsnorm_cluster<4>,
+	(const void *)rmsnorm_cluster<8>,
+};
+
+const struct mc_kernel_set mc_rmsnorm_cluster_kernels = {
+	functions, sizeof(functions) / sizeof(functions[0]), 64};
