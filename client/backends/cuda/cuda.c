@@ -50,10 +50,11 @@ static void cuda_close(struct mc_backend_rank *rank)
 	free(rank);
 }
 
-static void write_uuid(const CUuuid *uuid, char *ret_text)
+/* As nvidia-smi prints it; a MIG instance's device name says so. */
+static void write_uuid(const CUuuid *uuid, const char *device_name, char *ret_text)
 {
 	const unsigned char *b = (const unsigned char *)uuid->bytes;
-	char *at = ret_text + sprintf(ret_text, "GPU-");
+	char *at = ret_text + sprintf(ret_text, strstr(device_name, " MIG ") ? "MIG-" : "GPU-");
 
 	for (int i = 0; i < 16; i++)
 		at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
@@ -91,7 +92,9 @@ static int prepare(struct mc_backend_rank *rank, struct mc_backend_error *ret_er
 	error = mc_cuda_load(&rank->device);
 	if (error)
 		return mc_runtime_error(error, "loading the kernels", ret_error);
-	rank->early_launch = early && strcmp(early, "1") == 0;
+	rank->early_launch = !early || !*early         ? MC_CUDA_EARLY_AUTO
+			     : strcmp(early, "0") == 0 ? MC_CUDA_EARLY_OFF
+						       : MC_CUDA_EARLY_ON;
 	return 0;
 }
 
@@ -100,6 +103,7 @@ static int cuda_open(
 {
 	struct mc_backend_rank *rank = calloc(1, sizeof(*rank));
 	int status, n_devices = 0, error;
+	char name[256] = "";
 	CUuuid uuid;
 	CUresult r;
 
@@ -127,6 +131,8 @@ static int cuda_open(
 	rank->ordinal = device;
 	r = rank->cu->cuDeviceGetUuid(&uuid, rank->ordinal);
 	if (r == CUDA_SUCCESS)
+		r = rank->cu->cuDeviceGetName(name, sizeof(name) - 1, rank->ordinal);
+	if (r == CUDA_SUCCESS)
 		r = rank->cu->cuDevicePrimaryCtxRetain(&rank->context, rank->ordinal);
 	if (r != CUDA_SUCCESS) {
 		rank->context = NULL;
@@ -134,7 +140,7 @@ static int cuda_open(
 			"make a context on the device", UINT32_MAX, ret_error);
 		goto fail;
 	}
-	write_uuid(&uuid, rank->uuid);
+	write_uuid(&uuid, name, rank->uuid);
 	status = enter(rank, ret_error);
 	if (status)
 		goto fail;

@@ -14,6 +14,7 @@
 	X(cuCtxPushCurrent)                                                                        \
 	X(cuCtxSynchronize)                                                                        \
 	X(cuDeviceCanAccessPeer)                                                                   \
+	X(cuDeviceGetName)                                                                         \
 	X(cuDeviceGetUuid)                                                                         \
 	X(cuDevicePrimaryCtxRelease)                                                               \
 	X(cuDevicePrimaryCtxRetain)                                                                \

@@ -32,7 +32,7 @@ struct mc_backend_rank {
 	size_t granularity;
 	char uuid[64];
 	struct mc_cuda_device device;
-	bool early_launch;
+	enum mc_cuda_early early_launch;
 
 	/*
 	 * Reserved at the first map, for the life of the membership: captured graphs hold these
