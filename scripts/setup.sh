@@ -11,8 +11,8 @@ packages=(gcc g++ libc6-dev cmake ninja-build pkg-config git ca-certificates
 	libsmartcols-dev libjson-c-dev libmicrohttpd-dev uthash-dev libcmocka-dev)
 case "${1:-test}" in
 build) ;;
-test) packages+=(spin python3 procps) ;;
-fuzz) packages+=(spin python3 procps clang llvm) ;;
+test) packages+=(make spin python3 procps) ;;
+fuzz) packages+=(make spin python3 procps clang llvm) ;;
 bundle) packages+=(python3 binutils) ;;
 *)
 	echo "setup: unknown set '$1': use build, test, fuzz or bundle" >&2

@@ -56,7 +56,7 @@ static void run(const struct mc_test_daemon *daemon, const char *path, pid_t par
 	const char *argv[MAX_ARGS];
 	const struct rlimit limit = {daemon->options.max_fds, daemon->options.max_fds};
 	size_t n = 0;
-	int log_fd;
+	int log_fd, program_fd = -1;
 
 	log_fd = open(daemon->log_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	if (log_fd < 0 || dup2(log_fd, STDERR_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0)
@@ -64,6 +64,9 @@ static void run(const struct mc_test_daemon *daemon, const char *path, pid_t par
 	close(log_fd);
 	if (daemon->options.max_fds && setrlimit(RLIMIT_NOFILE, &limit))
 		_exit(124);
+	/* another user may not be able to walk to where the build lies, such as below /root */
+	if (daemon->options.uid)
+		program_fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (daemon->options.uid &&
 		(setgroups(0, NULL) || setgid(daemon->options.uid) || setuid(daemon->options.uid)))
 		_exit(123);
@@ -89,6 +92,8 @@ static void run(const struct mc_test_daemon *daemon, const char *path, pid_t par
 		putenv((char *)*env);
 	if (daemon->options.in_child)
 		daemon->options.in_child(daemon->options.in_child_data);
+	if (program_fd >= 0)
+		fexecve(program_fd, (char *const *)argv, environ);
 	execv(path, (char *const *)argv);
 	_exit(127);
 }

@@ -27,6 +27,10 @@ static int make_base(void)
 	static const char *const parents[] = {"/run", "/var/lib", "/opt", "/root"};
 
 	for (size_t i = 0; i < sizeof(parents) / sizeof(parents[0]); i++) {
+		struct stat st;
+
+		if (stat(parents[i], &st) || st.st_mode & (S_IWGRP | S_IWOTH))
+			continue;
 		snprintf(base, sizeof(base), "%s/moecomm-squat-XXXXXX", parents[i]);
 		if (mkdtemp(base))
 			return chmod(base, 0755);
