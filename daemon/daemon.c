@@ -84,6 +84,10 @@ static void check_ready(struct mc_daemon *daemon)
 		return;
 	if (is_known && !daemon->service.is_ready)
 		daemon->backend = mc_backend_choose(daemon->config.backend);
+	/* with auto, whoever is greeted before could take a daemon of GPUs for one without; the
+	 * look ends by its own deadline */
+	if (is_known || daemon->config.backend != MC_BACKEND_CHOICE_AUTO)
+		mc_server_accept(daemon->server);
 	if (!is_known)
 		daemon->not_ready = "looking for GPUs";
 	else if (daemon->backend->ready(&reason))

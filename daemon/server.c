@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@ struct mc_server {
 	struct mc_socket_path path;
 	int fd;
 	int reserve_fd; /* given up for a moment to refuse a connection when no fd is left */
+	bool accepts;   /* since mc_server_accept */
 	uv_poll_t poll;
 	uv_timer_t pause;
 	unsigned n_open; /* handles */
@@ -123,9 +125,16 @@ int mc_server_open(
 	server->n_open = 2;
 	server->poll.data = server;
 	server->pause.data = server;
-	uv_poll_start(&server->poll, UV_READABLE, on_readable);
 	*ret_server = server;
 	return 0;
+}
+
+void mc_server_accept(struct mc_server *server)
+{
+	if (server->accepts)
+		return;
+	server->accepts = true;
+	uv_poll_start(&server->poll, UV_READABLE, on_readable);
 }
 
 static void on_closed(uv_handle_t *handle)

@@ -250,6 +250,37 @@ static void member_that_goes_ends_the_arming(void **state)
 	mc_test_daemon_finish(&daemon_process);
 }
 
+/* Who comes while auto is not settled waits for what it will be, and is told nothing else. */
+static void auto_is_settled_before_anybody_is_greeted(void **state)
+{
+	static const char *env[4] = {library_path, "FAKE_CUDA_SLOW=cuInit:1:1200"};
+	struct mc_test_daemon_options options = {
+		.backend = "auto", .env = env, .do_not_wait = true};
+	struct mc_wire_client client;
+	struct mc_wire_reply reply;
+	Moecomm__Wire__Status *status;
+	uint64_t begin = now_ms();
+
+	(void)state;
+	snprintf(library_path, sizeof(library_path), "LD_LIBRARY_PATH=%s",
+		getenv("MOECOMM_FAKE_CUDA"));
+	mc_test_daemon_start(&daemon_process, &options);
+	while (access(daemon_process.socket, F_OK)) {
+		assert_true(now_ms() - begin < SOON_MS);
+		usleep(1000);
+	}
+	/* it can connect long before */
+	assert_in_range(now_ms() - begin, 0, 1100);
+	mc_wire_client_open(&client, daemon_process.socket, "early");
+	assert_in_range(now_ms() - begin, 1200, SOON_MS);
+	status = mc_wire_status(&client, NULL, false, false, &reply);
+	assert_string_equal(status->backend, "cuda");
+	mc_wire_reply_clear(&reply);
+	mc_wire_client_close(&client);
+	mc_test_daemon_wait_notify(&daemon_process, "READY=1", SOON_MS);
+	mc_test_daemon_finish(&daemon_process);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -257,6 +288,7 @@ int main(void)
 		cmocka_unit_test(failure_reaches_all_ranks),
 		cmocka_unit_test(hung_driver_stops_nobody_else),
 		cmocka_unit_test(member_that_goes_ends_the_arming),
+		cmocka_unit_test(auto_is_settled_before_anybody_is_greeted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

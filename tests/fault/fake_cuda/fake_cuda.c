@@ -9,6 +9,7 @@
  *   FAKE_CUDA_NO_VMM=1          devices without virtual memory management
  *   FAKE_CUDA_FAIL=call:nth:code    the nth call of that name answers code
  *   FAKE_CUDA_HANG=call:nth     … never returns
+ *   FAKE_CUDA_SLOW=call:nth:ms  … takes its time first
  *   FAKE_CUDA_CRASH=call:nth    … dies of SIGSEGV
  *   FAKE_CUDA_FLIP=nth          the nth read-back has one bit wrong
  *   FAKE_CUDA_SHOW=variable     says on stderr whether an environment variable is set at cuInit
@@ -71,6 +72,8 @@ static mc_cu_result enter(const char *name, unsigned *count)
 		for (;;)
 			pause();
 	}
+	if (hit("FAKE_CUDA_SLOW", name, *count, &code))
+		usleep((useconds_t)code * 1000u);
 	if (hit("FAKE_CUDA_CRASH", name, *count, &code)) {
 		signal(SIGSEGV, SIG_DFL);
 		raise(SIGSEGV);
