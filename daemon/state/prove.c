@@ -2,10 +2,18 @@
 #include "daemon/state/prove.h"
 
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* Assigned to the driver in the kernel's list of devices. */
+#define NVIDIA_MAJOR         195
+#define NVIDIA_CONTROL_MINOR 255
 
 /* Nobody can have shortened it since, so that mapping it is safe. */
 static const char *prove_memfd(int fd, uint64_t n_bytes)
@@ -24,16 +32,22 @@ static const char *prove_memfd(int fd, uint64_t n_bytes)
 	return NULL;
 }
 
-/* All that can be told without the driver, which the daemon never calls. */
+/*
+ * All that can be told without the driver, which the daemon never calls: an exported allocation is
+ * an open of the driver's control node (/dev/nvidiactl, read-write; as drivers of CUDA 13 have it),
+ * and nothing else tells whose memory it is, or how large. A client's import finds that out and
+ * says so.
+ */
 static const char *prove_device(int fd)
 {
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return "it is no open file";
-	if (S_ISREG(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISFIFO(st.st_mode) ||
-		S_ISDIR(st.st_mode))
+	if (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(NVIDIA_MAJOR, NVIDIA_CONTROL_MINOR))
 		return "it is no memory of a device";
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
+		return "it can't be written to";
 	return NULL;
 }
 
@@ -100,8 +114,12 @@ bool mc_prove_same(int a, int b)
 {
 	struct stat st_a, st_b;
 
-	return !fstat(a, &st_a) && !fstat(b, &st_b) && st_a.st_dev == st_b.st_dev &&
-	       st_a.st_ino == st_b.st_ino;
+	if (fstat(a, &st_a) || fstat(b, &st_b) || st_a.st_dev != st_b.st_dev ||
+		st_a.st_ino != st_b.st_ino)
+		return false;
+	/* every allocation of a driver is the same node, opened once more: whether they are one can
+	 * only the kernel tell, and where it does not they count as two */
+	return S_ISREG(st_a.st_mode) || syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, a, b) == 0;
 }
 
 void mc_prove_abort_board(int fd, uint64_t epoch)
