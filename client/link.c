@@ -20,6 +20,8 @@
 /* What may wait to be sent: a burst of requests of all groups; beyond it the daemon does not read.
  */
 #define QUEUE_BYTES (512u << 10)
+/* Above those of a driver with eight GPUs, below what select() takes. */
+#define HIGH_FD 512
 
 void mc_link_close(struct mc_link *link)
 {
@@ -30,13 +32,29 @@ void mc_link_close(struct mc_link *link)
 	link->fd = -1;
 }
 
+/*
+ * The daemon hears of a death when the socket closes. The kernel closes a dead process's fds from
+ * the highest to the lowest, and those of a GPU's driver take their time to let go of what it held
+ * there: a quarter of a second was measured for an idle context.
+ */
+static int first_to_close(int fd)
+{
+	int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+
+	/* not to be had below a low limit of open files: then later */
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
 static enum moecomm_status dial(
 	const struct sockaddr_un *address, int timeout_ms, int *ret_fd, char *ret_detail)
 {
 	/* a full backlog makes connect wait for this long; the socket is made non-blocking after */
 	struct timeval limit = {
 		.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000 + 1};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = first_to_close(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	int r;
 
 	if (fd < 0) {
