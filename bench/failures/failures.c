@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moecomm-bench failures: options, the events, the report. */
 #include "bench/failures/failures.h"
+#include "bench/failures/memory.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -17,22 +18,22 @@
 #include "bench/common/stats.h"
 #include "ctl/wire.h"
 
-static const char usage[] = "usage: moecomm-bench failures [OPTION…]\n"
-			    "\n"
-			    "Measures on the host backend how long it takes until every rank hears "
-			    "of a failure, and until "
-			    "all\n"
-			    "of them run again: a killed rank, a rank that stands still, differing "
-			    "ops, aborts, a killed "
-			    "daemon.\n"
-			    "Starts a daemon of its own.\n"
-			    "\n"
-			    "  --json           JSON instead of a table\n"
-			    "  --ranks N        2 to 16 (4)\n"
-			    "  --repeats N      of each event (100)\n"
-			    "  --deadline-ms N  of an op, for the rank that stands still (500)\n"
-			    "  --row-bytes N    bytes of a dispatched row (256)\n"
-			    "  --help\n";
+static const char usage[] =
+	"usage: moecomm-bench failures [OPTION…]\n"
+	"\n"
+	"Measures how long it takes until every rank hears of a failure, and "
+	"until all of them\n"
+	"run again: a killed rank, a rank that stands still, differing ops, "
+	"aborts, a killed\n"
+	"daemon. Starts a daemon of its own.\n"
+	"\n"
+	"  --backend NAME   host or cuda (host)\n"
+	"  --json           JSON instead of a table\n"
+	"  --ranks N        2 to 16 (4; with cuda as many as GPUs, at least 2)\n"
+	"  --repeats N      of each event (100)\n"
+	"  --deadline-ms N  of an op, for the rank that stands still (500)\n"
+	"  --row-bytes N    bytes of a dispatched row (256)\n"
+	"  --help\n";
 
 static const struct mc_report_column columns[] = {
 	{"event", "EVENT", 0, true},
@@ -53,7 +54,8 @@ struct event {
 	/* Does it once; sets *ret_ms. 0, or -1 after telling. */
 	int (*run)(struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat,
 		double *ret_ms);
-	double bound_ms; /* semantics: NAN for none; negative: the deadline and a tenth */
+	double bound_ms;      /* semantics: NAN for none; negative: the deadline and a tenth */
+	double cuda_bound_ms; /* where it differs; else 0 */
 };
 
 static double ms_of(int64_t ns)
@@ -114,6 +116,9 @@ static int run_replaced(
 		mc_failures_rejoin(failures, epoch) < 0)
 		return -1;
 	*ret_ms = ms_of(mc_bench_now_ns() - begun);
+	/* a process that uses CUDA takes its own time to start, with or without a failure */
+	if (failures->n_gpus)
+		*ret_ms -= ms_of(atomic_load(&failures->rank[victim].own_start_ns));
 	return mc_failures_wait_ops(failures, 20);
 }
 
@@ -256,32 +261,40 @@ static int run_daemon_killed(
 
 static const struct event events[] = {
 	{"a rank is killed", "kill -9 to the status on all survivors", MOECOMM_PEER_LOST,
-		run_killed, 1000},
+		run_killed, 1000, 0},
 	{"a rank stands still", "begin of the op to its status, on the slowest", MOECOMM_TIMEOUT,
-		run_stuck, -1},
+		run_stuck, -1, 0},
 	{"ranks call different ops", "the wrong call to the status on all", MOECOMM_MISMATCH,
-		run_mismatch, NAN},
-	{"a member aborts", "the call to the status on all", MOECOMM_ABORTED, run_abort, 1000},
+		run_mismatch, NAN, 0},
+	{"a member aborts", "the call to the status on all", MOECOMM_ABORTED, run_abort, 1000, 0},
 	{"an operator aborts", "moecommctl's connect to the status on all", MOECOMM_ABORTED,
-		run_abort_by_operator, 1000},
-	{"all rejoin", "the last status to a verified op of all", MOECOMM_OK, run_rejoin, 2000},
+		run_abort_by_operator, 1000, 0},
+	{"all rejoin", "the last status to a verified op of all", MOECOMM_OK, run_rejoin, 2000,
+		4000},
 	{"a killed rank is replaced", "kill -9 to a verified op of all with the new process",
-		MOECOMM_OK, run_replaced, 2000},
-	{"nothing happens", "slowest of 1000 ops of all ranks", MOECOMM_OK, run_nothing, NAN},
+		MOECOMM_OK, run_replaced, 2000, 4000},
+	{"nothing happens", "slowest of 1000 ops of all ranks", MOECOMM_OK, run_nothing, NAN, 0},
 	{"the daemon is killed", "slowest of the 1000 ops after kill -9", MOECOMM_OK,
-		run_daemon_killed, NAN},
+		run_daemon_killed, NAN, 0},
 };
 
 static void add_row(struct mc_report *report, const struct mc_failures *failures,
 	const struct event *event, double *samples, size_t n)
 {
 	struct mc_bench_stats stats = mc_bench_stats_of(samples, n);
-	double bound = event->bound_ms < 0 ? failures->deadline_ms * 1.1 : event->bound_ms;
+	double bound = failures->n_gpus && event->cuda_bound_ms > 0 ? event->cuda_bound_ms
+								    : event->bound_ms;
+	char measured[128];
+
+	if (bound < 0)
+		bound = failures->deadline_ms * 1.1;
+	snprintf(measured, sizeof(measured), "%s%s", event->measured,
+		failures->n_gpus && event->run == run_replaced ? ", less its own start" : "");
 
 	mc_report_row(report);
 	mc_report_text(report, event->name);
 	mc_report_text(report, moecomm_status_name(event->status));
-	mc_report_text(report, event->measured);
+	mc_report_text(report, measured);
 	mc_report_number(report, (double)n);
 	mc_report_number(report, stats.median);
 	mc_report_number(report, stats.p99);
@@ -327,11 +340,29 @@ static int parse_number(const char *name, const char *text, int64_t min, int64_t
 	return -1;
 }
 
+static int parse_backend(const char *name, struct mc_failures *failures)
+{
+	failures->n_gpus = 0;
+	if (!strcmp(name, "host"))
+		return 0;
+	if (strcmp(name, "cuda") != 0) {
+		fprintf(stderr, "moecomm-bench: --backend %s: need host or cuda\n", name);
+		return -1;
+	}
+	failures->n_gpus = mc_failures_count_gpus();
+	if (failures->n_gpus)
+		return 0;
+	fprintf(stderr,
+		"moecomm-bench: --backend cuda: no GPU is here, or no CUDA in this build\n");
+	return -1;
+}
+
 /* Returns -1 to go on, else an exit status. */
 static int parse(int argc, char **argv, struct mc_failures *failures)
 {
-	enum { JSON = 256, RANKS, REPEATS, DEADLINE_MS, ROW_BYTES, HELP };
+	enum { BACKEND = 256, JSON, RANKS, REPEATS, DEADLINE_MS, ROW_BYTES, HELP };
 	static const struct option options[] = {
+		{"backend", required_argument, NULL, BACKEND},
 		{"json", no_argument, NULL, JSON},
 		{"ranks", required_argument, NULL, RANKS},
 		{"repeats", required_argument, NULL, REPEATS},
@@ -345,6 +376,9 @@ static int parse(int argc, char **argv, struct mc_failures *failures)
 
 	while (r == 0 && (option = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (option) {
+		case BACKEND:
+			r = parse_backend(optarg, failures);
+			break;
 		case JSON:
 			failures->json = true;
 			break;
@@ -374,16 +408,21 @@ static int parse(int argc, char **argv, struct mc_failures *failures)
 		fprintf(stderr, "moecomm-bench: failures takes no '%s'\n", argv[optind]);
 		r = -1;
 	}
+	if (!failures->n_ranks)
+		failures->n_ranks = !failures->n_gpus      ? 4
+				    : failures->n_gpus < 2 ? 2
+				    : failures->n_gpus < MC_FAILURES_MAX_RANKS
+					    ? failures->n_gpus
+					    : MC_FAILURES_MAX_RANKS;
 	return r < 0 ? MC_BENCH_USAGE : -1;
 }
 
 int mc_bench_failures(int argc, char **argv)
 {
-	struct mc_failures failures = {
-		.n_ranks = 4, .repeats = 100, .deadline_ms = 500, .row_bytes = 256};
+	struct mc_failures failures = {.repeats = 100, .deadline_ms = 500, .row_bytes = 256};
 	struct mc_bench_daemon daemon = {0};
 	struct mc_report *report;
-	char text[96];
+	char text[96], backend[16];
 	int r = parse(argc, argv, &failures);
 
 	if (r >= 0)
@@ -394,14 +433,15 @@ int mc_bench_failures(int argc, char **argv)
 		perror("moecomm-bench: mmap");
 		return MC_BENCH_FAILED;
 	}
-	if (mc_bench_daemon_start("host", &daemon) < 0)
+	if (mc_bench_daemon_start(failures.n_gpus ? "cuda" : "host", &daemon) < 0)
 		return MC_BENCH_UNREACHABLE;
 	failures.socket = daemon.socket;
 	snprintf(failures.group, sizeof(failures.group), "failures-%d", (int)getpid());
 	report = mc_report_new("failures", columns);
-	snprintf(text, sizeof(text),
-		"%d processes, dispatch of %d rows of %lld bytes, host backend", failures.n_ranks,
-		MC_FAILURES_ROWS, (long long)failures.row_bytes);
+	snprintf(backend, sizeof(backend), "%d GPUs", failures.n_gpus);
+	snprintf(text, sizeof(text), "%d processes, dispatch of %d rows of %lld bytes, %s",
+		failures.n_ranks, MC_FAILURES_ROWS, (long long)failures.row_bytes,
+		failures.n_gpus ? backend : "host backend");
 	mc_report_fact(report, "ranks", text);
 	snprintf(text, sizeof(text), "%d ms", failures.deadline_ms);
 	mc_report_fact(report, "deadline", text);

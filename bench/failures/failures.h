@@ -30,12 +30,14 @@ struct mc_failures_rank {
 	atomic_bool may_rejoin; /* after a failure it waits for this */
 	atomic_bool is_failed;  /* the last op failed; what follows is valid */
 	atomic_int status;
-	_Atomic int64_t acted_ns;    /* when the command was carried out */
-	_Atomic int64_t begun_ns;    /* when the op that failed began */
-	_Atomic int64_t failed_ns;   /* when it returned */
-	_Atomic int64_t verified_ns; /* when the last op returned whose output was right */
-	_Atomic int64_t slowest_ns;  /* op since this was set to 0 */
-	_Atomic uint64_t epoch;      /* in which that was */
+	_Atomic int64_t started_ns;   /* when the process was begun */
+	_Atomic int64_t own_start_ns; /* what it took until it could connect */
+	_Atomic int64_t acted_ns;     /* when the command was carried out */
+	_Atomic int64_t begun_ns;     /* when the op that failed began */
+	_Atomic int64_t failed_ns;    /* when it returned */
+	_Atomic int64_t verified_ns;  /* when the last op returned whose output was right */
+	_Atomic int64_t slowest_ns;   /* op since this was set to 0 */
+	_Atomic uint64_t epoch;       /* in which that was */
 	_Atomic uint64_t n_ops;
 	atomic_bool is_wrong;
 	atomic_bool is_connected; /* to the daemon */
@@ -47,6 +49,7 @@ struct mc_failures {
 	/* options */
 	const char *socket;
 	int n_ranks, repeats, deadline_ms;
+	int n_gpus; /* 0: on the host backend */
 	int64_t row_bytes;
 	bool json;
 

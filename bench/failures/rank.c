@@ -8,6 +8,7 @@
 #include <time.h>
 #include "bench/common/stats.h"
 #include "bench/failures/failures.h"
+#include "bench/failures/memory.h"
 
 struct self {
 	const struct mc_failures *failures;
@@ -17,7 +18,8 @@ struct self {
 	moecomm_group *group;
 	uint64_t round;
 	size_t n_block; /* bytes that one rank dispatches */
-	uint8_t *input, *output;
+	struct mc_failures_memory memory;
+	char detail[256]; /* of the last op that failed */
 };
 
 static void pause_us(long us)
@@ -25,16 +27,38 @@ static void pause_us(long us)
 	nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
 }
 
-static enum moecomm_status dispatch(
-	struct self *self, int64_t rows, const void *input, void *output, int64_t row_bytes)
+/* What has become of the ops so far; with CUDA the calls themselves don't tell. */
+static enum moecomm_status outcome(struct self *self)
 {
-	struct moecomm_tensor tensor = {input, output, row_bytes};
+	struct moecomm_group_info info = {.size = sizeof(info)};
+	enum moecomm_status status = moecomm_group_query(self->group, &info);
+
+	if (!status)
+		status = info.status;
+	snprintf(self->detail, sizeof(self->detail), "%.255s", info.detail);
+	return status;
+}
+
+/* From the input to the output, to its end. */
+static enum moecomm_status dispatch(struct self *self, int64_t rows, int64_t row_bytes)
+{
+	struct mc_failures_memory *memory = &self->memory;
+	size_t n_bytes = (size_t)rows * (size_t)row_bytes;
+	struct moecomm_tensor tensor = {memory->op_input, memory->op_output, row_bytes};
 	struct moecomm_dispatch_args args = MOECOMM_DISPATCH_ARGS_INIT;
+	enum moecomm_status status;
 
 	args.tensors = &tensor;
 	args.n_tensors = 1;
 	args.rows = rows;
-	return moecomm_dispatch(self->group, &args, NULL);
+	if (mc_failures_memory_send(memory, n_bytes) < 0)
+		return MOECOMM_DEVICE;
+	status = moecomm_dispatch(self->group, &args, memory->stream);
+	if (status)
+		snprintf(self->detail, sizeof(self->detail), "%.255s", moecomm_last_error());
+	if (mc_failures_memory_receive(memory, n_bytes * (size_t)self->failures->n_ranks) < 0)
+		return MOECOMM_DEVICE;
+	return status || !memory->on_gpu ? status : outcome(self);
 }
 
 static void look(struct self *self)
@@ -51,7 +75,7 @@ static void note(struct self *self, enum moecomm_status status, int64_t begun, i
 {
 	struct mc_failures_rank *shared = self->shared;
 
-	snprintf(shared->detail, sizeof(shared->detail), "%s", moecomm_last_error());
+	snprintf(shared->detail, sizeof(shared->detail), "%s", self->detail);
 	atomic_store(&shared->status, (int)status);
 	atomic_store(&shared->begun_ns, begun);
 	atomic_store(&shared->failed_ns, ended);
@@ -66,7 +90,7 @@ static uint8_t byte_of(int rank, uint64_t round)
 static bool is_right(const struct self *self)
 {
 	for (int r = 0; r < self->failures->n_ranks; r++) {
-		const uint8_t *block = self->output + (size_t)r * self->n_block;
+		const uint8_t *block = self->memory.output + (size_t)r * self->n_block;
 
 		/* all bytes are the first one, and that is the right one */
 		if (block[0] != byte_of(r, self->round) ||
@@ -83,10 +107,9 @@ static bool run_round(struct self *self)
 	int64_t begun, ended;
 	enum moecomm_status status;
 
-	memset(self->input, byte_of(self->rank, self->round), self->n_block);
+	memset(self->memory.input, byte_of(self->rank, self->round), self->n_block);
 	begun = mc_bench_now_ns();
-	status = dispatch(
-		self, MC_FAILURES_ROWS, self->input, self->output, self->failures->row_bytes);
+	status = dispatch(self, MC_FAILURES_ROWS, self->failures->row_bytes);
 	ended = mc_bench_now_ns();
 	if (status) {
 		note(self, status, begun, ended);
@@ -107,17 +130,21 @@ static bool run_round(struct self *self)
 /* All go on with the largest round that any of them has reached. */
 static bool agree(struct self *self)
 {
-	uint64_t all[MC_FAILURES_MAX_RANKS], mine = self->round;
 	int64_t begun = mc_bench_now_ns();
-	enum moecomm_status status = dispatch(self, 1, &mine, all, sizeof(mine));
+	enum moecomm_status status;
+	uint64_t theirs;
 
+	memcpy(self->memory.input, &self->round, sizeof(self->round));
+	status = dispatch(self, 1, sizeof(self->round));
 	if (status) {
 		note(self, status, begun, mc_bench_now_ns());
 		return false;
 	}
-	for (int r = 0; r < self->failures->n_ranks; r++)
-		if (all[r] > self->round)
-			self->round = all[r];
+	for (int r = 0; r < self->failures->n_ranks; r++) {
+		memcpy(&theirs, self->memory.output + (size_t)r * sizeof(theirs), sizeof(theirs));
+		if (theirs > self->round)
+			self->round = theirs;
+	}
 	return true;
 }
 
@@ -145,7 +172,6 @@ static bool step(struct self *self)
 {
 	struct mc_failures_rank *shared = self->shared;
 	int command = atomic_load(&shared->command);
-	uint64_t mine = 0, all[MC_FAILURES_MAX_RANKS];
 	enum moecomm_status status;
 	int64_t begun;
 
@@ -167,7 +193,7 @@ static bool step(struct self *self)
 			moecomm_group_abort(self->group, "measured");
 			return run_round(self), true;
 		}
-		status = dispatch(self, 1, &mine, all, sizeof(mine));
+		status = dispatch(self, 1, sizeof(uint64_t));
 		if (status)
 			note(self, status, begun, mc_bench_now_ns());
 		return true;
@@ -187,7 +213,9 @@ static enum moecomm_status attach(struct self *self)
 	options.name = self->failures->group;
 	options.rank = self->rank;
 	options.world_size = self->failures->n_ranks;
-	options.backend = MOECOMM_BACKEND_HOST;
+	options.backend = self->failures->n_gpus ? MOECOMM_BACKEND_CUDA : MOECOMM_BACKEND_HOST;
+	options.shared_gpu =
+		self->failures->n_gpus && self->failures->n_ranks > self->failures->n_gpus;
 	options.max_rows = MC_FAILURES_ROWS;
 	options.dispatch_row_bytes = self->failures->row_bytes;
 	options.op_timeout_ms = self->failures->deadline_ms;
@@ -204,10 +232,11 @@ int mc_failures_run_rank(const struct mc_failures *failures, int rank)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	self.n_block = (size_t)MC_FAILURES_ROWS * (size_t)failures->row_bytes;
-	self.input = malloc(self.n_block);
-	self.output = malloc((size_t)failures->n_ranks * self.n_block);
-	if (!self.input || !self.output)
+	if (mc_failures_memory_open(failures->n_gpus ? rank % failures->n_gpus : -1, self.n_block,
+		    (size_t)failures->n_ranks * self.n_block, &self.memory) < 0)
 		return 1;
+	atomic_store(&self.shared->own_start_ns,
+		mc_bench_now_ns() - atomic_load(&self.shared->started_ns));
 	status = attach(&self);
 	if (status) {
 		fprintf(stderr, "moecomm-bench: rank %d: %s: %s\n", rank,
@@ -220,7 +249,6 @@ int mc_failures_run_rank(const struct mc_failures *failures, int rank)
 	}
 	moecomm_group_leave(self.group);
 	moecomm_disconnect(self.context);
-	free(self.input);
-	free(self.output);
+	mc_failures_memory_close(&self.memory);
 	return status ? 1 : 0;
 }

@@ -41,6 +41,7 @@ int mc_failures_start_rank(struct mc_failures *failures, int rank)
 	pid_t pid;
 
 	memset(shared, 0, sizeof(*shared));
+	atomic_store(&shared->started_ns, mc_bench_now_ns());
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
