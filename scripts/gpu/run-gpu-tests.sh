@@ -8,6 +8,7 @@
 #
 # Environment: MOECOMM_BUDGET_S  seconds for everything (470)
 #              MOECOMM_STEPS     only steps whose name matches this pattern, e.g. 'bench*'
+#              MOECOMM_REPEATS   of each event of bench-failures (8)
 #              MOECOMM_NCCL      path of libnccl.so.2, or off
 # shellcheck disable=SC2317 # what the trap calls
 set -u
@@ -179,6 +180,35 @@ bench() {
 	fi
 }
 
+# gpu_tests PATTERN: those of the list that match and have not run yet
+tests_run=:
+gpu_tests() {
+	local name seconds program arguments
+	while IFS=$'\t' read -r name seconds program arguments; do
+		# shellcheck disable=SC2254
+		case $name in '') continue ;; $1) ;; *) continue ;; esac
+		case $tests_run in *":$name:"*) continue ;; esac
+		tests_run=$tests_run$name:
+		# shellcheck disable=SC2086
+		step "${name//\//-}" "$seconds" env ROOT="$root" MOECOMM_TEST_BIN="$root/bin" \
+			MOECOMM_TEST_SOURCE="$root" "$root/tests/$program" ${arguments//\$ROOT/$root}
+	done <"$root/tests/gpu-tests.list"
+}
+
+# as JSON, and as lines for the reader
+cat >"$dir/failures.sh" <<'END'
+#!/bin/bash
+moecomm-bench failures --backend cuda --repeats "${MOECOMM_REPEATS:-8}" --deadline-ms 1000 \
+	--json >"$1" || exit
+python3 - "$1" <<'PY' 2>/dev/null || cat "$1"
+import json, sys
+report = json.load(open(sys.argv[1], encoding="utf-8"))
+for row in next(v for v in report.values() if isinstance(v, list)):
+    print("  ".join(str(v) for v in row.values()))
+PY
+END
+chmod +x "$dir/failures.sh"
+
 # ---- the machine ----
 cat "$root/BUNDLE" >"$logs/bundle.log" 2>/dev/null
 { date -u && uname -a && timeout 20 nvidia-smi && timeout 20 nvidia-smi topo -m; } >"$logs/machine.log" 2>&1
@@ -240,6 +270,11 @@ if [ "$n_gpus" -gt 0 ]; then
 		workers "worker-$world" "$world" "$rounds" 70 --layers 2
 	done
 
+	# ---- deaths, deadlines, aborts, rejoins, restarts of a daemon of their own ----
+	gpu_tests 'gpu/life*'
+	step bench-failures 40 "$dir/failures.sh" "$results/bench-failures.json"
+	{ cat "$logs/bench-failures.log" && echo; } >>"$results/tables.txt" 2>/dev/null
+
 	# ---- while a group is armed, the daemon itself holds arenas and nothing else of a GPU ----
 	cat >"$dir/footprint.sh" <<'END'
 #!/bin/bash
@@ -279,15 +314,12 @@ END
 		done
 		# the same after 100,000 calls of mixed sizes: figures must not depend on history
 		bench dispatch bench-history 40 --world-size 2 --nccl off --sizes 1,64 --history 100000
+		# few files leave some machines: this one's table is in tables.txt
+		mv "$results/bench-history.json" "$logs/" 2>/dev/null
 	fi
 
 	# ---- tests of kernels and client, one process each ----
-	while IFS=$'\t' read -r name seconds program arguments; do
-		[ -n "$name" ] || continue
-		# shellcheck disable=SC2086
-		step "${name//\//-}" "$seconds" env ROOT="$root" MOECOMM_TEST_BIN="$root/bin" \
-			MOECOMM_TEST_SOURCE="$root" "$root/tests/$program" ${arguments//\$ROOT/$root}
-	done <"$root/tests/gpu-tests.list"
+	gpu_tests '*'
 
 	# ---- several ranks on one GPU that really run at once ----
 	if start_mps; then
