@@ -289,12 +289,17 @@ static bool launch_cluster(const struct mc_cuda_rank *rank, mc_combine_args<M> *
 	if (rank->tuning.cluster)
 		size = rank->tuning.cluster;
 	else
-		while (size < MC_CUDA_MAX_CLUSTER && size < n_warps && a->most_rows <= n_sms / size)
-			size *= 2u;
+		/* the largest for few rows, a pair while all rows have one at once */
+		size = a->most_rows <= 2u * n_sms / MC_CUDA_MAX_CLUSTER ? MC_CUDA_MAX_CLUSTER
+		       : a->most_rows <= n_sms / 2u                     ? 2u
+									: 1u;
+	while (size > 1 && size / 2u >= n_warps)
+		size /= 2u;
 	for (; size > 1; size /= 2u) {
 		shape.data_warps = (n_warps + size - 1u) / size;
 		shape.n_ctas = a->most_rows ? a->most_rows : 1u;
 		shape.cluster = size;
+		shape.early = shape.n_ctas * size <= n_sms && shape.data_warps <= 8u;
 		if (shape.data_warps > MC_NORM_WARPS)
 			break;
 		if (!mc_cluster_limit(rank, kernel, shape))
@@ -310,6 +315,7 @@ static cudaError_t launch(const struct mc_cuda_rank *rank, uint32_t channel,
 	const struct mc_combine *op, uint32_t base, uint32_t any, void *stream)
 {
 	const uint32_t world_size = rank->layout.world_size;
+	struct mc_shape shape;
 	cudaError_t error;
 	const uint64_t n_units = op->hidden / MC_NORM_RUN;
 	uint64_t room = MC_NORM_WARPS * MC_WARP;
@@ -342,8 +348,9 @@ static cudaError_t launch(const struct mc_cuda_rank *rank, uint32_t channel,
 		else if (world_size == 8)
 			kernel = SPECIAL_BASE + 4u + units - 1u;
 	}
-	return mc_launch(rank, &mc_rmsnorm_kernels, kernel,
-		mc_shape_rows(rank, a.most_rows, n_units, units), &a, stream);
+	shape = mc_shape_rows(rank, a.most_rows, n_units, units);
+	shape.early = shape.n_ctas <= rank->device->n_sms / 2u;
+	return mc_launch(rank, &mc_rmsnorm_kernels, kernel, shape, &a, stream);
 }
 
 int mc_cuda_combine_rmsnorm(const struct mc_cuda_rank *rank, uint32_t channel,

@@ -64,7 +64,6 @@ enum mc_cuda_early {
 	MC_CUDA_EARLY_ON,
 	MC_CUDA_EARLY_AUTO,
 };
-#define MC_CUDA_EARLY_MAX_CTAS 32u
 
 /* Overrides of launch_shape.h, for tuning programs; 0: the built-in choice. */
 struct mc_cuda_tuning {

@@ -55,30 +55,31 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	mc_wait_predecessor(a.c);
 	if (threadIdx.x < MC_WARP) {
 		mc_fetch_entry(a.c, &entry);
-	} else {
-#pragma unroll
-		for (int u = 0; u < U; u++)
-			if (i + u * step < a.n_vectors) {
-				uint32_t t = tensor_of(a, i + u * step);
-
-				own[u] = mc_read16(a.input[t] + (uint64_t)(i + u * step) * 16u);
-			}
-	}
-	__syncthreads();
-	if (entry.identity.z != 0)
-		return;
-	if (threadIdx.x < MC_WARP) {
+		__syncwarp();
+		if (entry.identity.z != 0)
+			return;
 		if (a.ret_counts && blockIdx.x == 0)
 			for (uint32_t p = threadIdx.x; p < a.c.world_size; p += MC_WARP)
 				mc_write_count(a.ret_counts + p, a.rows);
 		mc_control_exact(
 			a.c, &entry, a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
-			[&](uint32_t) { return a.rows; }, [&](uint32_t) { return a.rows; });
+			[&](uint32_t) { return a.rows; }, [&](uint32_t) { return a.rows; }, true);
 		return;
 	}
+	const struct mc_start start = mc_fetch_start(a.c);
 
-	const uint64_t call = mc_call_number(&entry);
-	const uint4 sentinel = entry.sentinel;
+#pragma unroll
+	for (int u = 0; u < U; u++)
+		if (i + u * step < a.n_vectors) {
+			uint32_t t = tensor_of(a, i + u * step);
+
+			own[u] = mc_read16(a.input[t] + (uint64_t)(i + u * step) * 16u);
+		}
+	mc_arrive_start(start);
+	if (start.failed)
+		return;
+	const uint64_t call = start.call;
+	const uint4 sentinel = start.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	uint8_t *const ring = a.c.ring + data;
 

@@ -80,10 +80,10 @@ static inline uint32_t mc_cluster_limit(
  * takes room that another rank's op may need. On a device of its own a kernel is let in only when
  * all CTAs of the one before are there.
  */
-static inline bool mc_is_early(const struct mc_cuda_rank *rank, uint32_t n_ctas)
+static inline bool mc_is_early(const struct mc_cuda_rank *rank, struct mc_shape shape)
 {
 	if (rank->early_launch == MC_CUDA_EARLY_AUTO)
-		return rank->ranks_per_device == 1 && n_ctas <= MC_CUDA_EARLY_MAX_CTAS;
+		return rank->ranks_per_device == 1 && shape.early;
 	return rank->early_launch == MC_CUDA_EARLY_ON;
 }
 
@@ -117,7 +117,7 @@ static inline cudaError_t mc_launch(const struct mc_cuda_rank *rank,
 	config.gridDim = dim3((shape.n_ctas < limit ? shape.n_ctas : limit) * shape.cluster);
 	config.blockDim = dim3(warps * MC_WARP);
 	config.stream = (cudaStream_t)stream;
-	if (mc_is_early(rank, config.gridDim.x)) {
+	if (mc_is_early(rank, shape)) {
 		((struct mc_call *)args)->early_launch = 1;
 		attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
 		attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;

@@ -8,6 +8,7 @@
 #ifndef MC_KERNELS_CUDA_LAUNCH_SHAPE_H
 #define MC_KERNELS_CUDA_LAUNCH_SHAPE_H
 
+#include <stdbool.h>
 #include "kernels/cuda/cuda.h"
 
 /* The stream kernels are compiled for at most this many threads a CTA, so that they always fit. */
@@ -18,6 +19,7 @@ struct mc_shape {
 	uint32_t n_ctas; /* or clusters, when they have more than one CTA */
 	uint32_t data_warps;
 	uint32_t cluster; /* CTAs a cluster; 1: no clusters */
+	bool early;       /* whether early launch pays, on a device that no other rank shares */
 };
 
 /*
@@ -32,7 +34,7 @@ static inline struct mc_shape mc_shape_stream(
 	uint32_t n_sms = rank->device->n_sms;
 	uint32_t max_ctas = tuning->max_ctas ? tuning->max_ctas : 2u * n_sms;
 	uint64_t n_warps = (n_vectors + 31u) / 32u, n;
-	struct mc_shape shape = {0, 0, 1};
+	struct mc_shape shape = {0, 0, 1, false};
 
 	shape.data_warps = tuning->data_warps;
 	if (!shape.data_warps) {
@@ -50,6 +52,8 @@ static inline struct mc_shape mc_shape_stream(
 		shape.data_warps = n_warps ? (uint32_t)n_warps : 1u;
 	n = (n_warps + shape.data_warps - 1u) / shape.data_warps;
 	shape.n_ctas = n > max_ctas ? max_ctas : n ? (uint32_t)n : 1u;
+	/* a second CTA an SM is in the way of the op before */
+	shape.early = shape.n_ctas <= n_sms;
 	return shape;
 }
 
@@ -67,7 +71,7 @@ static inline struct mc_shape mc_shape_rows(
 	uint32_t max_ctas =
 		rank->tuning.max_ctas ? rank->tuning.max_ctas : 2u * rank->device->n_sms;
 	uint64_t warps = (n_units + 32u * unroll - 1u) / (32u * unroll);
-	struct mc_shape shape = {0, 0, 1};
+	struct mc_shape shape = {0, 0, 1, false};
 
 	shape.data_warps = warps ? (uint32_t)warps : 1u;
 	if (shape.data_warps > MC_CUDA_MAX_WARPS - 1u)

@@ -30,6 +30,7 @@
 /* Barrier numbers; 0 is __syncthreads. */
 #define MC_BARRIER_DATA  1
 #define MC_BARRIER_PEERS 2
+#define MC_BARRIER_TURN  3
 
 /* What all ops hand their kernel. */
 struct mc_call {
@@ -111,7 +112,7 @@ __device__ __forceinline__ void mc_wait_predecessor(const struct mc_call &c)
  * is posted rarely: every MC_CUDA_POST_CALLS calls, in the first call of an epoch, and when the
  * control warp really waits for a header (is_waiting), again when it no longer does.
  */
-__device__ __forceinline__ void mc_post_progress(
+static __device__ __noinline__ void mc_post_progress(
 	const struct mc_call &c, uint64_t call, uint32_t n_vectors, bool is_waiting)
 {
 	const uint32_t left = is_waiting ? 0u : 1u;
@@ -155,6 +156,42 @@ __device__ __forceinline__ void mc_fetch_entry(const struct mc_call &c, struct m
 	at = lane == 6 ? channel : at;
 	if (lane < sizeof(*entry) / MC_VECTOR_BYTES)
 		((uint4 *)entry)[lane] = mc_load_own(at);
+}
+
+/* What data warps need of it. */
+struct mc_start {
+	uint4 sentinel;
+	uint64_t call;
+	bool failed;
+};
+
+/*
+ * For data warps that need not act as one: each fetches it for itself, which spares the way through
+ * shared memory. The control warp may set the next turn once all have arrived here; warps can see
+ * the failed flag differently.
+ */
+__device__ __forceinline__ struct mc_start mc_fetch_start(const struct mc_call &c)
+{
+	const uint4 turn = mc_load_own(mc_turn(c, blockIdx.x));
+	const uint4 identity =
+		mc_load_own((const uint8_t *)c.control + offsetof(struct mc_control, rank));
+	struct mc_start start;
+
+	start.sentinel =
+		mc_load_own((const uint8_t *)c.control + offsetof(struct mc_control, sentinel));
+	start.call = mc_u64(turn.x, turn.y);
+	start.failed = identity.z != 0;
+	return start;
+}
+
+/* The call number is an operand so that it has been loaded by then. */
+__device__ __forceinline__ void mc_arrive_start(const struct mc_start &start)
+{
+	__syncwarp();
+	asm volatile("{ .reg .b64 call; mov.b64 call, %2; barrier.arrive %0, %1; }"
+		     :
+		     : "r"(MC_BARRIER_TURN), "r"(blockDim.x), "l"(start.call)
+		     : "memory");
 }
 
 __device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)
@@ -438,10 +475,11 @@ __device__ __forceinline__ void mc_next_call(const struct mc_call &c, uint64_t c
 /*
  * The control warp of an op with exact rows: send(j) and want(j) are the rows that go in the header
  * for rotated peer j and that its header must say; slot(j) is this rank's slot there, segment 0.
+ * own_start: the data warps use mc_fetch_start.
  */
 template <class Slot, class Send, class Want>
 __device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const struct mc_entry *e,
-	uint32_t n_vectors, Slot slot, Send send, Want want)
+	uint32_t n_vectors, Slot slot, Send send, Want want, bool own_start = false)
 {
 	const uint32_t lane = threadIdx.x, n_peers = c.world_size - 1u;
 	const uint64_t call = mc_call_number(e);
@@ -452,6 +490,8 @@ __device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const 
 		for (uint32_t j = lane; j < n_peers; j += MC_WARP)
 			mc_push_header(c, e, slot(j) + segment, send(j));
 #endif
+	if (own_start)
+		mc_barrier(MC_BARRIER_TURN, blockDim.x);
 	mc_next_turn(c, call);
 	if (blockIdx.x != 0)
 		return;
