@@ -121,28 +121,31 @@ static bool any_call(const struct mc_rank_view *rank, uint32_t n_channels)
 
 /*
  * Sparse posts: a rank was at least in the call it posted, and whoever is in call k has seen all
- * others enter k - 1. So the others of a waiting rank are one behind it or level; when nobody
- * waits, nobody is known to be behind.
+ * others enter k - 1. So the others of a waiting rank are one behind it or level. When nobody
+ * waits, nobody is known to be behind: then all are shown where all have surely been, and numbers
+ * that are counted never go back.
  */
 static void raise_calls(struct mc_health_view *view, uint32_t world_size, uint32_t channel)
 {
-	uint32_t most = 0;
-	bool any_waits = false;
+	uint32_t most = 0, least;
+	bool any_waits = false, level = true;
 
 	for (uint32_t r = 0; r < world_size; r++) {
 		const struct mc_progress *progress = &view->rank[r].progress[channel];
 
 		any_waits |= is_in_op(progress);
-		if (!most || calls_ahead(progress->call, most) > 0)
-			most = progress->call ? progress->call : most;
+		level &= progress->call == view->rank[0].progress[channel].call;
+		if (progress->call && (!most || calls_ahead(progress->call, most) > 0))
+			most = progress->call;
 	}
-	if (!most)
+	if (!most || level)
 		return;
+	least = any_waits || most > 1u ? most - 1u : most;
 	for (uint32_t r = 0; r < world_size; r++) {
 		struct mc_progress *progress = &view->rank[r].progress[channel];
-		uint32_t least = any_waits ? most - 1u : most;
+		int32_t behind = calls_ahead(least, progress->call);
 
-		if (!is_in_op(progress) && calls_ahead(least, progress->call) > 0) {
+		if (!is_in_op(progress) && (behind > 0 || !any_waits)) {
 			progress->call = least;
 			progress->left = 1;
 		}
