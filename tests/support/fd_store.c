@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -23,14 +25,11 @@
 
 /* ---- what the daemon says; with the lock held ---- */
 
+/* As systemd does: opens of one device node are different ones. */
 static bool is_there(const struct mc_fd_store *store, int fd)
 {
-	struct stat a, b;
-
-	if (fstat(fd, &a))
-		return false;
 	for (size_t i = 0; i < store->n; i++)
-		if (!fstat(store->entry[i].fd, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+		if (!syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, store->entry[i].fd, fd))
 			return true;
 	return false;
 }
