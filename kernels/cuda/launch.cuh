@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 #include "kernels/cuda/launch_shape.h"
-#include "kernels/cuda/protocol.cuh"
+#include "kernels/cuda/control.cuh"
 
 /* The kernels of one op; indices in mc_cuda_device.blocks start at base. */
 struct mc_kernel_set {
@@ -15,11 +15,15 @@ struct mc_kernel_set {
 };
 
 extern const struct mc_kernel_set mc_dispatch_kernels;
+extern const struct mc_kernel_set mc_dispatch_general_kernels;
 extern const struct mc_kernel_set mc_combine_kernels;
 extern const struct mc_kernel_set mc_rmsnorm_kernels;
 extern const struct mc_kernel_set mc_rmsnorm_any_kernels;
 extern const struct mc_kernel_set mc_rmsnorm_cluster_kernels;
 extern const struct mc_kernel_set mc_local_kernels;
+
+cudaError_t mc_dispatch_general(const struct mc_cuda_rank *rank, uint32_t channel,
+	const struct mc_dispatch *op, void *stream);
 
 /* CTAs of the largest grid on the device, the same for all ops: so many turns are kept. */
 static inline uint32_t mc_grid_limit(const struct mc_cuda_rank *rank)

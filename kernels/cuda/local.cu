@@ -170,9 +170,9 @@ static cudaError_t count_clusters(struct mc_cuda_device *device, int ordinal)
 
 int mc_cuda_load(struct mc_cuda_device *ret_device)
 {
-	const struct mc_kernel_set *sets[] = {&mc_dispatch_kernels, &mc_combine_kernels,
-		&mc_rmsnorm_kernels, &mc_rmsnorm_any_kernels, &mc_rmsnorm_cluster_kernels,
-		&mc_local_kernels};
+	const struct mc_kernel_set *sets[] = {&mc_dispatch_kernels, &mc_dispatch_general_kernels,
+		&mc_combine_kernels, &mc_rmsnorm_kernels, &mc_rmsnorm_any_kernels,
+		&mc_rmsnorm_cluster_kernels, &mc_local_kernels};
 	struct mc_cuda_device device = {};
 	int ordinal, value;
 	cudaError_t error = cudaGetDevice(&ordinal);

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The control warp of a CTA: headers, turns, and the posts of CTA 0; see protocol.cuh. */
+#ifndef MC_KERNELS_CUDA_CONTROL_CUH
+#define MC_KERNELS_CUDA_CONTROL_CUH
+
+#include "kernels/cuda/protocol.cuh"
+
+__device__ __forceinline__ bool mc_control_intact(const struct mc_call &c, const struct mc_entry *e)
+{
+	struct mc_vector sentinel = mc_vector_of(e->sentinel);
+	uint64_t epoch = mc_u64(e->head.z, e->head.w);
+
+	return mc_u64(e->head.x, e->head.y) == MC_CANARY_HEAD &&
+	       mc_u64(e->tail.x, e->tail.y) == MC_CANARY_TAIL &&
+	       mc_u64(e->canary.x, e->canary.y) == MC_CANARY_HEAD + c.channel &&
+	       e->identity.x == c.rank && e->identity.y == c.world_size &&
+	       e->identity.w == mc_control_check(c.rank, c.world_size, epoch, &sentinel) &&
+	       mc_call_number(e) != 0 && e->turn.x == e->channel.x && e->turn.y == e->channel.y;
+}
+
+__device__ __forceinline__ void mc_push_header(
+	const struct mc_call &c, const struct mc_entry *e, uint8_t *slot, uint32_t rows)
+{
+	struct mc_vector sentinel = mc_vector_of(e->sentinel);
+	uint32_t call = e->turn.x;
+	uint4 header =
+		make_uint4(call, c.digest, rows, mc_header_check(call, c.digest, rows, &sentinel));
+
+	if (mc_same(header, e->sentinel))
+		mc_raise_plain(c, MC_FAULT_SENTINEL, c.rank, mc_call_number(e));
+	mc_store(slot, header);
+}
+
+/*
+ * Awaits rotated peer j's header and checks it. late(): as in mc_await. False: the op has failed.
+ */
+template <class Late>
+__device__ __forceinline__ bool mc_await_header(const struct mc_call &c, const struct mc_entry *e,
+	const uint8_t *slot, uint32_t j, uint32_t rows, bool at_most, uint32_t *ret_rows, Late late)
+{
+	struct mc_vector sentinel = mc_vector_of(e->sentinel);
+	uint64_t call = mc_call_number(e);
+	uint32_t peer = mc_peer(c, j);
+	uint4 h[1];
+
+	if (!mc_await(
+		    c, call, e->sentinel, 1u, h, [&](int) { return slot; },
+		    [&](int) { return peer; }, late))
+		return false;
+	if (h[0].w != mc_header_check(h[0].x, h[0].y, h[0].z, &sentinel)) {
+		mc_raise_plain(c, MC_FAULT_CORRUPT, peer, call);
+		return false;
+	}
+	if (h[0].x != (uint32_t)call || h[0].y != c.digest ||
+		(at_most ? h[0].z > rows : h[0].z != rows)) {
+		struct mc_sides sides = {
+			{(uint32_t)call, c.digest, rows}, {h[0].x, h[0].y, h[0].z}};
+
+		mc_raise(c, MC_FAULT_MISMATCH, peer, call, 0, sides, true);
+		return false;
+	}
+	*ret_rows = h[0].z;
+	return true;
+}
+
+/*
+ * The control warp's last post of a call in which any lane said that it waits; after the warp has
+ * met, so that it is the one that stays. A call that fails leaves its waiting on the board.
+ */
+__device__ __forceinline__ void mc_end_wait(
+	const struct mc_call &c, uint64_t call, uint32_t n_vectors, bool waited, bool ok)
+{
+	waited = __any_sync(0xffffffffu, waited);
+	ok = __all_sync(0xffffffffu, ok);
+	__syncwarp();
+	if (waited && ok && threadIdx.x == 0)
+		mc_post_progress(c, call, n_vectors, false);
+}
+
+/* This CTA's next call number; in CTA 0 also the others' that take no part. The whole warp. */
+__device__ __forceinline__ void mc_next_turn(const struct mc_call &c, uint64_t call)
+{
+	const uint4 next = make_uint4((uint32_t)(call + 1u), (uint32_t)((call + 1u) >> 32), 0, 0);
+
+	if (threadIdx.x == 0)
+		*(uint4 *)mc_turn(c, blockIdx.x) = next;
+	if (blockIdx.x == 0)
+		for (uint32_t i = gridDim.x + threadIdx.x; i < c.n_turns; i += MC_WARP)
+			*(uint4 *)mc_turn(c, i) = next;
+}
+
+/* The control block's own, with the ticket back at 0. One thread of the grid. */
+__device__ __forceinline__ void mc_next_call(const struct mc_call &c, uint64_t call)
+{
+	*(uint4 *)&c.control->channel[c.channel] =
+		make_uint4((uint32_t)(call + 1u), (uint32_t)((call + 1u) >> 32), 0, 0);
+}
+
+/*
+ * The control warp of an op with exact rows: send(j) and want(j) are the rows that go in the header
+ * for rotated peer j and that its header must say; slot(j) is this rank's slot there, segment 0.
+ * own_start: the data warps use mc_fetch_start.
+ */
+template <class Slot, class Send, class Want>
+__device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const struct mc_entry *e,
+	uint32_t n_vectors, Slot slot, Send send, Want want, bool own_start = false)
+{
+	const uint32_t lane = threadIdx.x, n_peers = c.world_size - 1u;
+	const uint64_t call = mc_call_number(e);
+	const uint64_t segment = (call % MC_SEGMENTS) * c.segment_stride;
+
+#ifndef MC_LAB_BARE
+	if (blockIdx.x == 0)
+		for (uint32_t j = lane; j < n_peers; j += MC_WARP)
+			mc_push_header(c, e, slot(j) + segment, send(j));
+#endif
+	if (own_start)
+		mc_barrier(MC_BARRIER_TURN, blockDim.x);
+	mc_next_turn(c, call);
+	if (blockIdx.x != 0)
+		return;
+	if (lane == 0)
+		mc_next_call(c, call);
+#ifndef MC_LAB_BARE
+	bool ok = true, waited = false;
+
+	if (lane == 0) {
+		if (mc_is_heartbeat(call))
+			mc_post_progress(c, call, n_vectors, false);
+		if (!mc_control_intact(c, e))
+			mc_raise_plain(c, MC_FAULT_CORRUPT, c.rank, call);
+	}
+	for (uint32_t j = lane; ok && j < n_peers; j += MC_WARP) {
+		uint8_t *mine = c.ring + segment + j * c.slot_stride;
+		uint32_t rows;
+
+		ok = mc_await_header(c, e, mine, j, want(j), false, &rows, [&]() {
+			waited = true;
+			mc_post_progress(c, call, n_vectors, true);
+		});
+		if (ok)
+			mc_store(mine, e->sentinel);
+	}
+	mc_end_wait(c, call, n_vectors, waited, ok);
+#endif
+}
+
+#endif
