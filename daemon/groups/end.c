@@ -86,7 +86,9 @@ void mc_epoch_end(struct mc_epoch *epoch, uint32_t status, uint32_t fault_rank, 
 	mc_health_count_waits(epoch);
 	mc_history_end(epoch, status, fault_rank, epoch->detail, epoch->ended_ms);
 	groups->daemon->counters.epochs_ended[status % MC_COUNTED_STATUSES]++;
-	if (status == MC_STATUS_JOIN_TIMEOUT || status == MC_STATUS_PROBE_FAILED)
+	/* a retry does not make the verdict that it had last longer */
+	if ((status == MC_STATUS_JOIN_TIMEOUT && !epoch->is_retry) ||
+		status == MC_STATUS_PROBE_FAILED)
 		mc_verdict_keep(&groups->verdicts, epoch, status, epoch->detail, epoch->ended_ms);
 	mc_epoch_set_state(epoch, MC_GROUP_FAILED, log_level_of(status), "%s: %s",
 		mc_status_name(status), epoch->detail);

@@ -88,7 +88,9 @@ struct mc_epoch {
 	uint32_t left_call[MC_MAX_CHANNELS];
 	uint32_t n_left, last_left_rank;
 	uint64_t last_left_ms;
-	uv_timer_t timer; /* join deadline, probe deadline, or draining */
+	uv_timer_t timer;      /* join deadline, probe deadline, or draining */
+	uint32_t join_wait_ms; /* how long its first member waits for the others */
+	bool is_retry;         /* all who have joined got JOIN_TIMEOUT before; see join.c */
 	bool freeing;
 	struct mc_epoch *prev, *next; /* of the group, newest last */
 };

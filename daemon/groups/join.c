@@ -20,7 +20,15 @@ struct joining {
 	struct mc_spec spec;
 	struct mc_layout layout;
 	struct mc_group *group; /* NULL: new */
+	bool is_retry;          /* a mere retry of a join that timed out */
 };
+
+/*
+ * How long a mere retry waits: a fiftieth of the deadline, so that fifty of them cost one deadline
+ * at most. Not nothing, because ranks that are told to rejoin together do not arrive together.
+ */
+#define RETRIES_A_DEADLINE 50u
+#define MAX_RETRY_WAIT_MS  1000u
 
 static struct mc_log_limit refuse_limit;
 
@@ -277,9 +285,28 @@ static void on_join_deadline(uv_timer_t *timer)
 		n_missing++;
 	}
 	mc_epoch_end(epoch, MC_STATUS_JOIN_TIMEOUT, MC_NO_RANK, MC_NO_RANK,
-		"group %s: rank%s %s of %u did not join within %u ms", epoch->group->name,
-		n_missing == 1 ? "" : "s", missing, epoch->spec.world_size,
-		epoch->spec.join_timeout_ms);
+		"group %s: rank%s %s of %u did not join within %u ms%s", epoch->group->name,
+		n_missing == 1 ? "" : "s", missing, epoch->spec.world_size, epoch->join_wait_ms,
+		epoch->is_retry ? " (after an earlier try that timed out, a retry waits no longer "
+				  "until another process or a missing rank joins, or that try's "
+				  "deadline has passed once more)"
+				: "");
+}
+
+static uint32_t retry_wait_ms(const struct mc_spec *spec)
+{
+	uint32_t wait_ms = spec->join_timeout_ms / RETRIES_A_DEADLINE;
+
+	if (wait_ms > MAX_RETRY_WAIT_MS)
+		wait_ms = MAX_RETRY_WAIT_MS;
+	return wait_ms ? wait_ms : 1;
+}
+
+static void wait_for_others(struct mc_epoch *epoch, bool is_retry)
+{
+	epoch->is_retry = is_retry;
+	epoch->join_wait_ms = is_retry ? retry_wait_ms(&epoch->spec) : epoch->spec.join_timeout_ms;
+	uv_timer_start(&epoch->timer, on_join_deadline, epoch->join_wait_ms, 0);
 }
 
 static struct mc_group *create_group(struct joining *joining)
@@ -368,7 +395,10 @@ static void take_part(struct joining *joining)
 		mc_epoch_set_state(epoch, MC_GROUP_FORMING, LOG_INFO,
 			"rank %u of %u (pid %u, uid %u, %s) has joined first", member->rank,
 			epoch->spec.world_size, member->pid, member->uid, member->label);
-		uv_timer_start(&epoch->timer, on_join_deadline, epoch->spec.join_timeout_ms, 0);
+		wait_for_others(epoch, joining->is_retry);
+	} else if (epoch->is_retry && !joining->is_retry) {
+		/* something has changed: those who retried get the whole time again */
+		wait_for_others(epoch, false);
 	}
 	if (epoch->n_members == epoch->spec.world_size)
 		mc_epoch_arm(epoch);
@@ -392,11 +422,11 @@ void mc_group_join(struct mc_groups *groups, struct mc_conn *conn, uint32_t seri
 	}
 	verdict = mc_verdict_retry(
 		&groups->verdicts, wire->group, wire->rank, &joining.spec, conn, mc_now_ms());
-	if (verdict) {
+	joining.is_retry = verdict && verdict->status == MC_STATUS_JOIN_TIMEOUT;
+	if (verdict && !joining.is_retry) {
 		mc_conn_done(conn, serial, verdict->status,
 			"%s (verdict of an earlier try, given again at once until another process "
-			"or a missing "
-			"rank joins, or %" PRIu64 " ms have passed)",
+			"joins, or %" PRIu64 " ms have passed)",
 			verdict->detail, verdict->expires_ms - mc_now_ms());
 		return;
 	}
