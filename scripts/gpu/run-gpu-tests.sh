@@ -270,11 +270,6 @@ if [ "$n_gpus" -gt 0 ]; then
 		workers "worker-$world" "$world" "$rounds" 70 --layers 2
 	done
 
-	# ---- deaths, deadlines, aborts, rejoins, restarts of a daemon of their own ----
-	gpu_tests 'gpu/life*'
-	step bench-failures 40 "$dir/failures.sh" "$results/bench-failures.json"
-	{ cat "$logs/bench-failures.log" && echo; } >>"$results/tables.txt" 2>/dev/null
-
 	# ---- while a group is armed, the daemon itself holds arenas and nothing else of a GPU ----
 	cat >"$dir/footprint.sh" <<'END'
 #!/bin/bash
@@ -317,6 +312,11 @@ END
 		# few files leave some machines: this one's table is in tables.txt
 		mv "$results/bench-history.json" "$logs/" 2>/dev/null
 	fi
+
+	# ---- deaths, deadlines, aborts, rejoins, restarts of a daemon of their own ----
+	gpu_tests 'gpu/life*'
+	step bench-failures 40 "$dir/failures.sh" "$results/bench-failures.json"
+	{ cat "$logs/bench-failures.log" && echo; } >>"$results/tables.txt" 2>/dev/null
 
 	# ---- tests of kernels and client, one process each ----
 	gpu_tests '*'
