@@ -23,20 +23,7 @@ static const char *op_name(uint32_t op)
 /* A status that the data plane may report; anything else a peer left there is an abort. */
 static enum moecomm_status believable(uint32_t status)
 {
-	switch (status) {
-	case MC_FAULT_BAD_COUNT:
-	case MC_FAULT_PEER_LOST:
-	case MC_FAULT_TIMEOUT:
-	case MC_FAULT_MISMATCH:
-	case MC_FAULT_ABORTED:
-	case MC_FAULT_STALE_EPOCH:
-	case MC_FAULT_DEVICE:
-	case MC_FAULT_SENTINEL:
-	case MC_FAULT_CORRUPT:
-		return (enum moecomm_status)status;
-	default:
-		return MOECOMM_ABORTED;
-	}
+	return mc_fault_is_known(status) ? (enum moecomm_status)status : MOECOMM_ABORTED;
 }
 
 static void explain_timeout(const struct mc_fault *fault, struct mc_verdict *ret)

@@ -9,7 +9,8 @@
  * Why two ring segments and no clearing pass are enough. Claim: when writer s pushes call k+2 into
  * slot (r, s), reader r has re-armed everything s wrote there in call k:
  *
- *   re-arm(r,k) -> end of r's op k -> r's push k+1 -> s takes it -> end of s's op k+1 -> push(s,k+2)
+ *   re-arm(r,k) -> end of r's op k -> r's push k+1 -> s takes it -> end of s's op k+1 ->
+ * push(s,k+2)
  *
  * The first and fourth arrows are program (stream) order; the middle ones hold because EVERY call
  * takes at least the header vector from EVERY peer, rows or no rows. tests/model proves it, and
@@ -156,18 +157,18 @@ MC_STATIC_ASSERT(sizeof(struct mc_wait_line) == MC_VECTOR_BYTES, "one load reads
 
 /*
  * Where a rank is on a channel. The host backend posts when it enters a call and when it leaves it.
- * The cuda backend posts rarely: in the first call of an epoch and every 16th one with left = 1, and
- * when a call has waited for a header for MC_SPINS_PER_CHECK spins (about a millisecond) with
+ * The cuda backend posts rarely: in the first call of an epoch and every 16th one with left = 1,
+ * and when a call has waited for a header for MC_SPINS_PER_CHECK spins (about a millisecond) with
  * left = 0, followed by left = 1 once the headers are there. So there left = 0 means "waits for a
- * peer", left = 1 "was in this call at least", and the true number can be later than the posted one;
- * but a rank that any peer has seen enter call k has itself entered call k - 1, because k - 1 can't
- * end without its header. A call that fails while it waits stays with left = 0. A rank that leaves
- * in order posts its last call.
+ * peer", left = 1 "was in this call at least", and the true number can be later than the posted
+ * one; but a rank that any peer has seen enter call k has itself entered call k - 1, because k - 1
+ * can't end without its header. A call that fails while it waits stays with left = 0. A rank that
+ * leaves in order posts its last call.
  */
 struct MC_ALIGNAS(16) mc_progress {
-	uint32_t call;      /* call number, low 32 bits */
-	uint8_t op;         /* enum mc_op_kind */
-	uint8_t left;       /* host: 1: the call has ended; cuda: 1: it is not known to wait */
+	uint32_t call; /* call number, low 32 bits */
+	uint8_t op;    /* enum mc_op_kind */
+	uint8_t left;  /* host: 1: the call has ended; cuda: 1: it is not known to wait */
 	uint16_t reserved;
 	uint32_t n_vectors; /* vectors this rank pushes in this call, to all peers together */
 	uint32_t time_ms;   /* unix time in ms, low 32 bits, by the poster's clock */
@@ -176,10 +177,10 @@ MC_STATIC_ASSERT(sizeof(struct mc_progress) == MC_VECTOR_BYTES, "progress is pos
 
 /* How an op failed; written by the rank it failed on, status last. */
 struct MC_ALIGNAS(64) mc_fault {
-	uint32_t status;  /* enum mc_fault_status */
-	uint32_t op;      /* enum mc_op_kind */
+	uint32_t status; /* enum mc_fault_status */
+	uint32_t op;     /* enum mc_op_kind */
 	uint32_t channel;
-	uint32_t peer;    /* rank awaited, or whose data was wrong; UINT32_MAX: nobody in particular */
+	uint32_t peer; /* rank awaited, or whose data was wrong; UINT32_MAX: nobody in particular */
 	uint64_t call;
 	uint64_t waited_ns;
 	uint32_t mine[3];   /* call, digest, rows expected (MISMATCH) */
@@ -229,7 +230,7 @@ MC_BOTH uint32_t mc_wait_bucket(uint64_t waited_ns)
 
 	if (waited_ns <= MC_WAIT_BUCKET_NS)
 		return 0;
-	/* two bits a bucket, without a loop: this is on every op's way out */
+		/* two bits a bucket, without a loop: this is on every op's way out */
 #ifdef __CUDA_ARCH__
 	n_bits = 64u - (uint32_t)__clzll((long long)((waited_ns - 1u) / MC_WAIT_BUCKET_NS));
 #else
@@ -253,6 +254,13 @@ MC_BOTH uint32_t mc_abort_status(uint32_t word)
 MC_BOTH uint32_t mc_abort_reporter(uint32_t word)
 {
 	return word >> 8;
+}
+
+/* The statuses that the data plane itself may leave in an abort word or a record. */
+MC_BOTH int mc_fault_is_known(uint32_t status)
+{
+	return status == MC_FAULT_BAD_COUNT ||
+	       (status >= MC_FAULT_PEER_LOST && status <= MC_FAULT_CORRUPT);
 }
 
 /* ---- emptiness ---- */
@@ -305,7 +313,8 @@ MC_BOTH uint32_t mc_control_check(
 
 /*
  * Where things lie in an arena, in bytes; made by mc_layout_make (kernels/layout.h) from the
- * group's spec, the same numbers in the daemon and in every client. All arenas of a group are alike.
+ * group's spec, the same numbers in the daemon and in every client. All arenas of a group are
+ * alike.
  *
  *   [probe area: world_size - 1 pairs][channel 0: segment 0: slots | segment 1: slots][channel 1 …
  *
@@ -348,7 +357,8 @@ MC_BOTH struct mc_vector mc_probe_vector(
 	uint64_t epoch, uint32_t reader, uint32_t writer, uint32_t round, uint32_t i)
 {
 	struct mc_vector v;
-	uint32_t h = mc_mix64(mc_mix(mc_mix(mc_mix(mc_mix(0x70726f62u, reader), writer), round), i), epoch);
+	uint32_t h = mc_mix64(
+		mc_mix(mc_mix(mc_mix(mc_mix(0x70726f62u, reader), writer), round), i), epoch);
 
 	/* all words differ and each depends on the place: a torn or misplaced vector can't pass */
 	v.word[0] = h;

@@ -253,8 +253,7 @@ static __device__ __noinline__ void mc_adopt(
 	uint32_t peer = MC_FAULT_NOBODY_D;
 	struct mc_sides sides = {{0, 0, 0}, {0, 0, 0}};
 
-	if (!(status == MC_FAULT_BAD_COUNT ||
-		    (status >= MC_FAULT_PEER_LOST && status <= MC_FAULT_CORRUPT)))
+	if (!mc_fault_is_known(status))
 		status = MC_FAULT_ABORTED; /* not a status that may stand there */
 	if (reporter >= 1 && reporter <= c.world_size) {
 		const struct mc_fault *theirs = &c.board->rank[reporter - 1u].fault;

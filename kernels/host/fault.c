@@ -5,20 +5,7 @@
  */
 static uint32_t known_status(uint32_t status)
 {
-	switch (status) {
-	case MC_FAULT_BAD_COUNT:
-	case MC_FAULT_PEER_LOST:
-	case MC_FAULT_TIMEOUT:
-	case MC_FAULT_MISMATCH:
-	case MC_FAULT_ABORTED:
-	case MC_FAULT_STALE_EPOCH:
-	case MC_FAULT_DEVICE:
-	case MC_FAULT_SENTINEL:
-	case MC_FAULT_CORRUPT:
-		return status;
-	default:
-		return MC_FAULT_NONE;
-	}
+	return mc_fault_is_known(status) ? status : MC_FAULT_NONE;
 }
 
 struct mc_fault mc_fault_make(
