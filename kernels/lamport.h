@@ -9,8 +9,7 @@
  * Why two ring segments and no clearing pass are enough. Claim: when writer s pushes call k+2 into
  * slot (r, s), reader r has re-armed everything s wrote there in call k:
  *
- *   re-arm(r,k) -> end of r's op k -> r's push k+1 -> s takes it -> end of s's op k+1 ->
- * push(s,k+2)
+ *   re-arm(r,k) -> end of op(r,k) -> push(r,k+1) -> s takes it -> end of op(s,k+1) -> push(s,k+2)
  *
  * The first and fourth arrows are program (stream) order; the middle ones hold because EVERY call
  * takes at least the header vector from EVERY peer, rows or no rows. tests/model proves it, and
