@@ -13,7 +13,8 @@ static const struct mc_bench_command commands[] = {
 #ifdef MC_BENCH_HAVE_CUDA
 	{"dispatch", "dispatch on GPUs, beside NCCL and the machine's floors", mc_bench_gpu},
 	{"combine", "combine on GPUs", mc_bench_gpu},
-	{"fused", "combine + residual + RMSNorm on GPUs, beside its separate kernels", mc_bench_gpu},
+	{"fused", "combine + residual + RMSNorm on GPUs, beside its separate kernels",
+		mc_bench_gpu},
 	{"chain", "alternating dispatch and combine on GPUs", mc_bench_gpu},
 #endif
 	{NULL, NULL, NULL},

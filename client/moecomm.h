@@ -25,6 +25,7 @@
  *    library handles no signal and raises no SIGPIPE.
  *  - Memory handed in stays the caller's. Pointers to tensors must stay valid until the op is done.
  */
+/* clang-format off: tables of documented fields read better as they stand */
 #ifndef MOECOMM_H
 #define MOECOMM_H
 
@@ -78,7 +79,10 @@ enum moecomm_status {
 const char *moecomm_status_name(enum moecomm_status status);
 /* The sentence above. Never NULL. Any thread. */
 const char *moecomm_status_text(enum moecomm_status status);
-/* What the last failing call of this thread said, with what to do; "" before any. Valid until the thread's next call. */
+/*
+ * What the last failing call of this thread said, with what to do; "" before any. Valid until the
+ * thread's next call.
+ */
 const char *moecomm_last_error(void);
 /* "0.1.0": of the library, not of the header. Any thread. */
 const char *moecomm_version(void);
@@ -237,7 +241,10 @@ struct moecomm_group_info {
 	uint64_t fallback_calls;        /* ops that took another path than the fast one */
 };
 
-/* Reads state and last fault from host memory, without a synchronisation, while ops run. Any thread. Sets at most ret_info->size bytes. */
+/*
+ * Reads state and last fault from host memory, without a synchronisation, while ops run. Any thread.
+ * Sets at most ret_info->size bytes.
+ */
 enum moecomm_status moecomm_group_query(const moecomm_group *group, struct moecomm_group_info *ret_info);
 
 /* Changes the group's deadlines for all members, from now on; 0 leaves one as it is. Any thread. */
@@ -262,8 +269,9 @@ enum moecomm_status moecomm_group_set_deadlines(moecomm_group *group, int op_tim
  *    unless said.
  *  - INVALID, TOO_LARGE, BUSY before any launch. On the host backend also the op's own outcome:
  *    PEER_LOST, TIMEOUT, MISMATCH, ABORTED, LEFT, STALE_EPOCH, SENTINEL, CORRUPT, and INVALID for a
- *    bad device-side count; with CUDA those show at the next call and in moecomm_group_query(). After a failed op its outputs are
- *    undefined and every later op of the epoch returns the failure at once.
+ *    bad device-side count; with CUDA those show at the next call and in moecomm_group_query().
+ *    After a failed op its outputs are undefined and every later op of the epoch returns the
+ *    failure at once.
  */
 
 struct moecomm_tensor {

@@ -25,7 +25,7 @@ struct mc_config {
 	char socket[MC_CONFIG_PATH_BYTES];
 	uint32_t socket_mode;
 	char socket_group[MC_CONFIG_NAME_BYTES];
-	uint32_t backend;   /* enum mc_backend_choice */
+	uint32_t backend; /* enum mc_backend_choice */
 	char arm_helper[MC_CONFIG_PATH_BYTES];
 	uint32_t log_level; /* a syslog priority */
 	uint32_t hello_timeout_ms;

@@ -23,8 +23,8 @@ struct building {
 	struct mc_daemon *daemon;
 	struct mc_scratch scratch;
 	Moecomm__Wire__Status status;
-	size_t n_bytes;     /* encoded, so far */
-	size_t n_allocated; /* about what the reader will allocate */
+	size_t n_bytes;             /* encoded, so far */
+	size_t n_allocated;         /* about what the reader will allocate */
 	struct mc_health_view view; /* of the group at hand */
 	uint64_t now_ms;
 	bool with_ranks;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ops as the client library hands them to a backend: checked, resolved, plain data. The same
- * structures serve kernels/host (run on the calling thread) and kernels/cuda (enqueued on a stream).
+ * structures serve kernels/host (run on the calling thread) and kernels/cuda (enqueued on a
+ * stream).
  *
  * Rows. rows[r] is rank r's row count, or with a device-side count its maximum. Blocks of gathered
  * tensors lie in rank order: rank r's block starts at row rows[0] + … + rows[r-1].
@@ -16,7 +17,8 @@ extern "C" {
 #endif
 
 struct mc_tensor {
-	const void *input;  /* [rows[rank], row_bytes], any alignment; NULL allowed when it has no byte */
+	const void *input;  /* [rows[rank], row_bytes], any alignment; NULL allowed when it has no
+			       byte */
 	void *output;       /* [sum of rows, row_bytes], any alignment */
 	uint64_t row_bytes; /* ≥ 1 */
 };
@@ -43,7 +45,8 @@ struct mc_combine {
 	const void *input; /* [sum of rows, D]: this rank's partial output for every rank's rows */
 	void *output;      /* [rows[rank], D]: the sum, or with norm the normed rows */
 	uint32_t rows[MC_MAX_WORLD_SIZE];
-	/* NULL: rows are exact. Else [world_size]: valid rows of every rank, as dispatch left them. */
+	/* NULL: rows are exact. Else [world_size]: valid rows of every rank, as dispatch left them.
+	 */
 	const int32_t *counts;
 	/* Fused residual add and RMSNorm (kind MC_OP_COMBINE_RMSNORM); else all NULL and 0. */
 	const void *residual;  /* [rows[rank], D] */
@@ -54,7 +57,7 @@ struct mc_combine {
 };
 
 struct mc_mask_ids {
-	int32_t *ids;         /* [rows, topk] */
+	int32_t *ids; /* [rows, topk] */
 	uint64_t rows;
 	uint64_t topk;        /* ≥ 1 */
 	const int32_t *count; /* valid rows; later rows become -1 */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layout arithmetic: from a group's spec to offsets in an arena. Used by daemon and client alike. */
+/* Layout arithmetic: from a group's spec to offsets in an arena. Used by daemon and client alike.
+ */
 #ifndef MC_KERNELS_LAYOUT_H
 #define MC_KERNELS_LAYOUT_H
 
@@ -14,8 +15,9 @@ struct mc_layout_spec {
 	uint32_t world_size;         /* 1 … MC_MAX_WORLD_SIZE */
 	uint32_t n_channels;         /* 1 … MC_MAX_CHANNELS */
 	uint64_t max_rows;           /* capacity: rows a rank in one call, 1 … MC_MAX_ROWS */
-	uint64_t dispatch_row_bytes; /* bytes of one row over all tensors of a dispatch; 0: no dispatch */
-	uint64_t combine_row_bytes;  /* bytes of one combine row (D × element size); 0: no combine */
+	uint64_t dispatch_row_bytes; /* bytes of one row over all tensors of a dispatch; 0: no
+					dispatch */
+	uint64_t combine_row_bytes; /* bytes of one combine row (D × element size); 0: no combine */
 };
 
 enum mc_layout_error {

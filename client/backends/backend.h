@@ -10,7 +10,7 @@
 #include "kernels/launch.h"
 
 /* Changes with every change of the structures below or of kernels/launch.h. */
-#define MC_CLIENT_BACKEND_ABI 1u
+#define MC_CLIENT_BACKEND_ABI    1u
 #define MC_CLIENT_BACKEND_SYMBOL "mc_client_backend"
 
 /* What went wrong in words, beside the returned enum moecomm_status number. */
@@ -42,12 +42,14 @@ struct mc_client_backend {
 	 * kernels). device: ordinal, or -1 for the current one. Each call returns 0 or an
 	 * enum moecomm_status number and fills *ret_error.
 	 */
-	int (*open)(int device, struct mc_backend_rank **ret_rank, struct mc_backend_error *ret_error);
+	int (*open)(
+		int device, struct mc_backend_rank **ret_rank, struct mc_backend_error *ret_error);
 	/* "GPU-…" of the opened device, or "" on host. Valid until close. */
 	const char *(*device_uuid)(struct mc_backend_rank *rank);
 	/*
-	 * Maps an epoch (replacing an earlier one, at the same addresses). On failure ret_failed_peer
-	 * names the rank whose memory could not be mapped (UINT32_MAX: none in particular).
+	 * Maps an epoch (replacing an earlier one, at the same addresses). On failure
+	 * ret_failed_peer names the rank whose memory could not be mapped (UINT32_MAX: none in
+	 * particular).
 	 */
 	int (*map)(struct mc_backend_rank *rank, const struct mc_backend_epoch *epoch,
 		uint32_t *ret_failed_peer, struct mc_backend_error *ret_error);
@@ -58,17 +60,20 @@ struct mc_client_backend {
 	 * Ops. On host they return the call's outcome and fill *ret_fault; on cuda they enqueue and
 	 * return launch errors only (MC_FAULT_DEVICE).
 	 */
-	int (*dispatch)(struct mc_backend_rank *rank, uint32_t channel, const struct mc_dispatch *op,
-		void *stream, struct mc_fault *ret_fault, struct mc_backend_error *ret_error);
+	int (*dispatch)(struct mc_backend_rank *rank, uint32_t channel,
+		const struct mc_dispatch *op, void *stream, struct mc_fault *ret_fault,
+		struct mc_backend_error *ret_error);
 	int (*combine)(struct mc_backend_rank *rank, uint32_t channel, const struct mc_combine *op,
 		void *stream, struct mc_fault *ret_fault, struct mc_backend_error *ret_error);
 	int (*mask_ids)(struct mc_backend_rank *rank, const struct mc_mask_ids *op, void *stream,
 		struct mc_backend_error *ret_error);
-	/* Sets the failed flag of the current epoch, so that ops not yet run return at once. Any thread. */
+	/* Sets the failed flag of the current epoch, so that ops not yet run return at once. Any
+	 * thread. */
 	void (*poison)(struct mc_backend_rank *rank, uint32_t fault_status);
 	/* The mapped board of the current epoch (host memory), NULL before map. Any thread. */
 	struct mc_board *(*board)(struct mc_backend_rank *rank);
-	/* Waits at most timeout_ms for ops in flight, then unmaps the epoch; the addresses stay reserved. */
+	/* Waits at most timeout_ms for ops in flight, then unmaps the epoch; the addresses stay
+	 * reserved. */
 	void (*unmap)(struct mc_backend_rank *rank, uint32_t timeout_ms);
 	/* Unmaps and frees all. NULL is allowed. */
 	void (*close)(struct mc_backend_rank *rank);

@@ -27,20 +27,24 @@ struct mc_arm_result {
 	int board_fd;
 	int control_fd[MC_MAX_WORLD_SIZE];
 	int arena_fd[MC_MAX_WORLD_SIZE];
-	uint64_t arena_bytes; /* of one rank, as allocated (rounded up to the backend's granularity) */
+	uint64_t arena_bytes; /* of one rank, as allocated (rounded up to the backend's granularity)
+			       */
 };
 
 struct mc_arm; /* one arming in progress */
 
-/* status: 0 (result is handed over), or an enum mc_status with detail. Called once, from the loop. */
+/* status: 0 (result is handed over), or an enum mc_status with detail. Called once, from the loop.
+ */
 typedef void (*mc_arm_cb)(void *data, int status, const char *detail, struct mc_arm_result *result);
 
 struct mc_daemon_backend {
 	const char *name;
 	uint32_t number; /* enum moecomm_backend */
-	/* Whether it can serve now; sets *ret_reason (static or owned by the backend) when it can't. */
+	/* Whether it can serve now; sets *ret_reason (static or owned by the backend) when it
+	 * can't. */
 	bool (*ready)(const char **ret_reason);
-	/* Starts; returns 0 and sets *ret_arm, or an enum mc_status with *ret_detail (static) and no callback. */
+	/* Starts; returns 0 and sets *ret_arm, or an enum mc_status with *ret_detail (static) and
+	 * no callback. */
 	int (*arm)(uv_loop_t *loop, const struct mc_arm_request *request, mc_arm_cb cb, void *data,
 		struct mc_arm **ret_arm, const char **ret_detail);
 	/* Gives up: no callback any more; everything is freed as soon as it can be. */

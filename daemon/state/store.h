@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 /* Keeps all names together below that limit; the unit's FileDescriptorStoreMax= is higher. */
-#define MC_STORE_MAX_FDS    7000u
+#define MC_STORE_MAX_FDS 7000u
 /* systemd takes 255. */
 #define MC_STORE_NAME_BYTES 256u
 

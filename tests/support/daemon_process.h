@@ -29,7 +29,8 @@ struct mc_test_daemon_options {
 	bool do_not_wait;        /* return at once instead of waiting for READY */
 	uint32_t uid;            /* runs as this user (only as root); 0: as ours */
 	uint32_t max_fds;        /* RLIMIT_NOFILE, soft and hard; 0: as ours */
-	void (*in_child)(void *data); /* called in its process right before it is executed; or NULL */
+	void (*in_child)(
+		void *data); /* called in its process right before it is executed; or NULL */
 	void *in_child_data;
 };
 

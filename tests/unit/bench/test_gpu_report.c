@@ -207,7 +207,8 @@ static void barrier_keeps_step_and_ends(void **state)
 				if (!bench_barrier(shared, 3) ||
 					atomic_load(&shared->n_replays) < 3 * (i + 1))
 					_exit(1);
-				/* who is still in the last one may see the failure that follows it */
+				/* who is still in the last one may see the failure that follows it
+				 */
 				if (!bench_barrier(shared, 3) && i < 499)
 					_exit(2);
 			}
