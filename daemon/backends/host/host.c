@@ -174,7 +174,7 @@ static uint64_t n_promised_bytes;
 
 /*
  * memfds are memory: filling more than there is would call the OOM killer, and it picks whom it
- * likes. A quarter is left for whoever else lives here.
+ * likes. An eighth is left for whoever else lives here.
  */
 static bool machine_has(uint64_t n_bytes)
 {
@@ -182,7 +182,7 @@ static bool machine_has(uint64_t n_bytes)
 
 	if (limit && limit < available)
 		available = limit;
-	available = available / 4 * 3;
+	available -= available / 8;
 	return n_promised_bytes <= available && n_bytes <= available - n_promised_bytes;
 }
 
