@@ -172,16 +172,31 @@ static int status_of(int error)
 /* Of the armings under way: what they will have taken. Touched on the loop's thread only. */
 static uint64_t n_promised_bytes;
 
+/* UINT64_MAX when the kernel does not tell. */
+static uint64_t available_bytes(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	unsigned long long kib;
+	uint64_t available = UINT64_MAX;
+	char line[128];
+
+	if (!file)
+		return UINT64_MAX;
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+			available = (uint64_t)kib << 10;
+	fclose(file);
+	return available;
+}
+
 /*
  * memfds are memory: filling more than there is would call the OOM killer, and it picks whom it
  * likes. An eighth is left for whoever else lives here.
  */
 static bool machine_has(uint64_t n_bytes)
 {
-	uint64_t available = uv_get_free_memory(), limit = uv_get_constrained_memory();
+	uint64_t available = available_bytes();
 
-	if (limit && limit < available)
-		available = limit;
 	available -= available / 8;
 	return n_promised_bytes <= available && n_bytes <= available - n_promised_bytes;
 }
