@@ -24,10 +24,11 @@ struct joining {
 };
 
 /*
- * How long a mere retry waits: a fiftieth of the deadline, so that fifty of them cost one deadline
- * at most. Not nothing, because ranks that are told to rejoin together do not arrive together.
+ * How long a mere retry waits: a hundredth of the deadline, so that fifty of them, with all that
+ * they cost besides, end before the verdict does. Not nothing, because ranks that are told to
+ * rejoin together do not arrive together.
  */
-#define RETRIES_A_DEADLINE 50u
+#define RETRIES_A_DEADLINE 100u
 #define MAX_RETRY_WAIT_MS  1000u
 
 static struct mc_log_limit refuse_limit;

@@ -2,7 +2,7 @@
 /*
  * Verdicts of failed joins, kept for a while: a client that retries without anything having changed
  * does not cost another deadline. After a failed probe it gets the same verdict at once; after a
- * join that timed out it waits a fiftieth of the deadline for the ranks that were missing.
+ * join that timed out it waits a hundredth of the deadline for the ranks that were missing.
  */
 #ifndef MC_DAEMON_GROUPS_VERDICT_H
 #define MC_DAEMON_GROUPS_VERDICT_H

@@ -229,12 +229,12 @@ static void a_retry_meets_the_rank_that_was_missing(void **state)
 {
 	struct mc_wire_client clients[2];
 	struct mc_wire_layout layouts[2];
-	struct mc_wire_join join = {.group = "ep0", .world_size = 2, .join_timeout_ms = 5000};
+	struct mc_wire_join join = {.group = "ep0", .world_size = 2, .join_timeout_ms = 8000};
 
 	(void)state;
 	harness_open(clients, 2);
 	mc_wire_join(&clients[0], &join);
-	mc_wire_expect_done(&clients[0], MC_STATUS_JOIN_TIMEOUT, "rank 1", 2 * SOON_MS);
+	mc_wire_expect_done(&clients[0], MC_STATUS_JOIN_TIMEOUT, "rank 1", 8000 + SOON_MS);
 	/* the retry first: it is still there when the other comes, and waits on for it to arm */
 	mc_wire_join(&clients[0], &join);
 	mc_wire_wait_state(&clients[1], "ep0", MC_GROUP_FORMING, SOON_MS);
