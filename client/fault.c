@@ -44,62 +44,63 @@ static void explain_timeout(const struct mc_fault *fault, struct mc_verdict *ret
 		waited_ms, where);
 }
 
-static void explain_mismatch(const struct mc_fault *fault, struct mc_verdict *ret)
+static void explain_mismatch(const struct mc_fault *fault, uint32_t by, struct mc_verdict *ret)
 {
 	const uint32_t *mine = fault->mine, *theirs = fault->theirs;
 	char what[160];
 
 	if (mine[0] != theirs[0])
-		snprintf(what, sizeof(what), "this rank is at call %u, that one at call %u",
-			mine[0], theirs[0]);
+		snprintf(what, sizeof(what), "rank %u is at call %u, rank %u at call %u", by,
+			mine[0], fault->peer, theirs[0]);
 	else if (mine[1] != theirs[1])
 		snprintf(what, sizeof(what),
 			"op, row counts, row sizes or element types differ (digests %08x and %08x)",
 			mine[1], theirs[1]);
 	else
-		snprintf(what, sizeof(what), "this rank expects %u rows, that one sends %u",
-			mine[2], theirs[2]);
+		snprintf(what, sizeof(what), "rank %u expects %u rows, rank %u sends %u", by,
+			mine[2], fault->peer, theirs[2]);
 	mc_verdict_set(ret, MOECOMM_MISMATCH, (int)fault->peer, fault->call,
-		"rank %u calls something else than this rank at call %llu (%s, channel %u): %s",
-		fault->peer, (unsigned long long)fault->call, op_name(fault->op), fault->channel,
-		what);
+		"ranks %u and %u differ at call %llu (%s, channel %u): %s", by, fault->peer,
+		(unsigned long long)fault->call, op_name(fault->op), fault->channel, what);
 }
 
 static void explain_damage(
-	const struct moecomm_group *group, const struct mc_fault *fault, struct mc_verdict *ret)
+	const struct mc_fault *fault, uint32_t by, bool named, struct mc_verdict *ret)
 {
-	bool named = fault->peer < group->world_size;
-	char what[64] = "the control block";
+	char what[64];
 
-	if (named && fault->peer != group->rank)
+	if (named && fault->peer != by)
 		snprintf(what, sizeof(what), "what rank %u sent, or its control block,",
 			fault->peer);
-	mc_verdict_set(ret, MOECOMM_CORRUPT, named ? (int)fault->peer : -1, fault->call,
+	else
+		snprintf(what, sizeof(what), "the control block of rank %u", by);
+	mc_verdict_set(ret, MOECOMM_CORRUPT, named ? (int)fault->peer : (int)by, fault->call,
 		"%s is damaged at call %llu (%s, channel %u)", what,
 		(unsigned long long)fault->call, op_name(fault->op), fault->channel);
 }
 
 void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *fault,
-	const char *backend_text, struct mc_verdict *ret_verdict)
+	uint32_t owner, const char *backend_text, struct mc_verdict *ret_verdict)
 {
+	uint32_t by = fault->by >= 1 && fault->by <= group->world_size ? fault->by - 1 : owner;
 	bool named = fault->peer < group->world_size;
 	unsigned long long call = fault->call;
 	const char *op = op_name(fault->op);
 	enum moecomm_status status = believable(fault->status);
 	int peer = named ? (int)fault->peer : -1;
-	char by[48] = "";
+	char whose[48] = "";
 
 	if (named)
-		snprintf(by, sizeof(by), " by rank %u", fault->peer);
+		snprintf(whose, sizeof(whose), " by rank %u", fault->peer);
 	if (status == MOECOMM_TIMEOUT && named)
 		explain_timeout(fault, ret_verdict);
 	else if (status == MOECOMM_MISMATCH && named)
-		explain_mismatch(fault, ret_verdict);
+		explain_mismatch(fault, by, ret_verdict);
 	else if (status == MOECOMM_ABORTED)
 		mc_verdict_set(ret_verdict, status, peer, call,
 			"the group was aborted%s during call %llu "
 			"(%s, channel %u)",
-			by, call, op, fault->channel);
+			whose, call, op, fault->channel);
 	else if (status == MOECOMM_PEER_LOST && named)
 		mc_verdict_set(ret_verdict, status, peer, call,
 			"the process of rank %u ended; call %llu (%s, channel %u) can't complete",
@@ -109,14 +110,14 @@ void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *
 			"a payload%s at call %llu (%s, channel %u) equals the epoch's sentinel; "
 			"rejoin draws "
 			"another",
-			named ? by : "", call, op, fault->channel);
+			whose, call, op, fault->channel);
 	else if (status == MOECOMM_CORRUPT)
-		explain_damage(group, fault, ret_verdict);
+		explain_damage(fault, by, named, ret_verdict);
 	else if (status == MOECOMM_INVALID)
-		mc_verdict_set(ret_verdict, status, (int)group->rank, call,
-			"a count of valid rows is negative or above its maximum at call %llu (%s, "
-			"channel %u)",
-			call, op, fault->channel);
+		mc_verdict_set(ret_verdict, status, (int)by, call,
+			"a count of valid rows of rank %u is negative or above its maximum at "
+			"call %llu (%s, channel %u)",
+			by, call, op, fault->channel);
 	else
 		mc_verdict_set(ret_verdict, status, peer, call, "%s (call %llu, %s, channel %u)",
 			backend_text && *backend_text ? backend_text : mc_status_text(status), call,
@@ -143,6 +144,7 @@ void mc_fault_explain_abort(
 {
 	enum moecomm_status status = believable(mc_abort_status(abort_word));
 	uint32_t reporter = mc_abort_reporter(abort_word);
+	uint32_t owner = group->rank;
 	struct mc_fault fault;
 
 	/* the data plane knows no leaving: to it that is one way to be aborted */
@@ -152,12 +154,14 @@ void mc_fault_explain_abort(
 			"rank %u has left group %s", reporter - 1, group->name);
 		return;
 	}
-	fault = read_record(group->board, group->rank);
+	fault = read_record(group->board, owner);
 	/* this rank's own failure first, then the reporter's, whom everybody else quotes too */
-	if (fault.status == MC_FAULT_NONE && reporter >= 1 && reporter <= group->world_size)
-		fault = read_record(group->board, reporter - 1);
+	if (fault.status == MC_FAULT_NONE && reporter >= 1 && reporter <= group->world_size) {
+		owner = reporter - 1;
+		fault = read_record(group->board, owner);
+	}
 	if (fault.status != MC_FAULT_NONE) {
-		mc_fault_explain(group, &fault, NULL, ret_verdict);
+		mc_fault_explain(group, &fault, owner, NULL, ret_verdict);
 		return;
 	}
 	if (reporter >= 1 && status == MOECOMM_ABORTED && reporter <= group->world_size)

@@ -134,9 +134,12 @@ enum moecomm_status mc_layout_check(const struct moecomm_group *group, const str
 
 /* ---- fault.c: an op's fault in words ---- */
 
-/* Turns a fault of an op of this rank into a verdict, with what the board tells about the peers. */
+/*
+ * Turns a fault into a verdict. owner: the rank whose record it is. The sentence travels to other
+ * ranks, so it names ranks by number, never as "this rank".
+ */
 void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *fault,
-	const char *backend_text, struct mc_verdict *ret_verdict);
+	uint32_t owner, const char *backend_text, struct mc_verdict *ret_verdict);
 /* What the board says about an abort word that an op has not met yet. */
 void mc_fault_explain_abort(
 	const struct moecomm_group *group, uint32_t abort_word, struct mc_verdict *ret_verdict);

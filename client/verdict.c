@@ -189,7 +189,7 @@ enum moecomm_status mc_group_op_failed(
 		mc_verdict_set(&verdict, MOECOMM_LEFT, (int)reporter - 1, fault->call,
 			"rank %u has left group %s", reporter - 1, group->name);
 	else
-		mc_fault_explain(group, fault, backend_text, &verdict);
+		mc_fault_explain(group, fault, group->rank, backend_text, &verdict);
 	if (mc_group_fail(group, &verdict, group->rank + 1))
 		tell_daemon(group, &verdict);
 	return mc_group_explain(group);

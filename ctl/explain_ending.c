@@ -117,8 +117,9 @@ void mc_explain_ending(const Moecomm__Wire__Ending *ending, struct mc_findings *
 		/* the sentence of a lost peer names it already */
 		if (text->is_wrong && ending->status != MC_STATUS_PEER_LOST)
 			mc_finding_text(finding,
-				ending->status == MC_STATUS_MISMATCH ? " It differs from %s."
-								     : " It comes from %s.",
+				ending->status == MC_STATUS_MISMATCH
+					? " The one it differs from: %s."
+					: " It comes from %s.",
 				mc_explain_rank(
 					ending->blamed->rank, ending->blamed, who, sizeof(who)));
 		tell_where(finding, ending);

@@ -108,7 +108,7 @@ static void add_progress(struct building *building, const struct mc_epoch *epoch
 static void add_fault(
 	struct building *building, const struct mc_fault *fault, Moecomm__Wire__RankStatus *wire)
 {
-	char text[320], awaited[48] = "";
+	char text[352], awaited[48] = "", account[48] = "";
 
 	if (!fault->status)
 		return;
@@ -120,12 +120,14 @@ static void add_fault(
 		wire->fault_peer = fault->peer;
 		snprintf(awaited, sizeof(awaited), ", rank %u awaited", fault->peer);
 	}
+	if (fault->by)
+		snprintf(account, sizeof(account), "; the account of rank %u", fault->by - 1);
 	snprintf(text, sizeof(text),
 		"%s: call %" PRIu64 " (digest %08x, %u rows) on channel %u%s for %" PRIu64
-		" ms; found call %u (digest %08x, %u rows)",
+		" ms; found call %u (digest %08x, %u rows)%s",
 		mc_status_text(fault->status), fault->call, fault->mine[1], fault->mine[2],
 		fault->channel, awaited, fault->waited_ns / 1000000u, fault->theirs[0],
-		fault->theirs[1], fault->theirs[2]);
+		fault->theirs[1], fault->theirs[2], account);
 	wire->fault_detail = mc_scratch_text(&building->scratch, text);
 }
 

@@ -185,7 +185,7 @@ struct MC_ALIGNAS(64) mc_fault {
 	uint32_t mine[3];   /* call, digest, rows expected (MISMATCH) */
 	uint32_t theirs[3]; /* call, digest, rows found (MISMATCH) */
 	uint32_t segment;
-	uint32_t reserved;
+	uint32_t by; /* whose account this is, rank + 1, where a rank quotes another; 0: its own */
 };
 MC_STATIC_ASSERT(sizeof(struct mc_fault) == 64, "a fault record is one line");
 

@@ -257,6 +257,8 @@ static void check_fault(struct mc_fault *fault, uint32_t world_size)
 		fault->channel = 0;
 	if (fault->op > UINT8_MAX)
 		fault->op = MC_OP_NONE;
+	if (fault->by > world_size)
+		fault->by = 0;
 }
 
 static void read_board(struct mc_epoch *epoch, uint64_t now_ms, struct mc_health_view *view)

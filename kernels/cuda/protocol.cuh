@@ -204,6 +204,7 @@ __device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)
 struct mc_sides {
 	uint32_t mine[3];
 	uint32_t theirs[3];
+	uint32_t by; /* as in struct mc_fault */
 };
 
 /*
@@ -230,6 +231,7 @@ static __device__ __noinline__ void mc_raise(const struct mc_call &c, uint32_t s
 		mc_store_word(&place->theirs[i], sides.theirs[i]);
 	}
 	mc_store_word(&place->segment, (uint32_t)(call % MC_SEGMENTS));
+	mc_store_word(&place->by, sides.by);
 	__threadfence_system();
 	mc_store_word(&place->status, status);
 	__threadfence_system();
@@ -240,7 +242,7 @@ static __device__ __noinline__ void mc_raise(const struct mc_call &c, uint32_t s
 static __device__ __noinline__ void mc_raise_plain(
 	const struct mc_call &c, uint32_t status, uint32_t peer, uint64_t call)
 {
-	struct mc_sides none = {{0, 0, 0}, {0, 0, 0}};
+	struct mc_sides none = {{0, 0, 0}, {0, 0, 0}, 0};
 
 	mc_raise(c, status, peer, call, 0, none, true);
 }
@@ -251,7 +253,7 @@ static __device__ __noinline__ void mc_adopt(
 {
 	uint32_t status = mc_abort_status(word), reporter = mc_abort_reporter(word);
 	uint32_t peer = MC_FAULT_NOBODY_D;
-	struct mc_sides sides = {{0, 0, 0}, {0, 0, 0}};
+	struct mc_sides sides = {{0, 0, 0}, {0, 0, 0}, 0};
 
 	if (!mc_fault_is_known(status))
 		status = MC_FAULT_ABORTED; /* not a status that may stand there */
@@ -270,6 +272,7 @@ static __device__ __noinline__ void mc_adopt(
 			__threadfence_system();
 			if (!swap)
 				peer = culprit < c.world_size ? culprit : MC_FAULT_NOBODY_D;
+			sides.by = swap ? 0 : reporter;
 			for (uint32_t i = 0; i < 3; i++) {
 				uint32_t m = mc_load_word(&theirs->mine[i]);
 				uint32_t t = mc_load_word(&theirs->theirs[i]);
@@ -308,7 +311,7 @@ static __device__ __noinline__ uint64_t mc_look(
 	else
 		limit_ms = line.y ? line.y : MC_DEFAULT_TIMEOUT_MS;
 	if (now - begin_ns >= limit_ms * 1000000u) {
-		struct mc_sides sides = {{(uint32_t)call, c.digest, 0}, {0, 0, 0}};
+		struct mc_sides sides = {{(uint32_t)call, c.digest, 0}, {0, 0, 0}, 0};
 
 		/*
 		 * How far the awaited rank has come tells a skipped op from a stall. Its posts are

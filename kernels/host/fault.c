@@ -108,6 +108,7 @@ int mc_fault_adopt(struct mc_ring *ring, uint32_t abort_word)
 				break;
 			theirs.waited_ns = fault.waited_ns;
 			fault = theirs;
+			fault.by = reporter;
 			break;
 		case MC_FAULT_BAD_COUNT:
 			/* that rank's argument was wrong, not ours */
@@ -119,6 +120,7 @@ int mc_fault_adopt(struct mc_ring *ring, uint32_t abort_word)
 		if (status == MC_FAULT_MISMATCH && fault.peer == self && reporter - 1u != self) {
 			/* the two sides of a mismatch, seen from this one */
 			fault.peer = reporter - 1u;
+			fault.by = 0;
 			memcpy(fault.mine, theirs.theirs, sizeof(fault.mine));
 			memcpy(fault.theirs, theirs.mine, sizeof(fault.theirs));
 		}

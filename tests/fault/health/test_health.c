@@ -200,8 +200,8 @@ static void differing_shapes_are_told_with_both_sides(void **state)
 	ranks_start(&ranks, daemon_.socket, "shape", 2, plans, 29);
 	assert_int_equal(ranks_wait_failure(&ranks, 0), MOECOMM_MISMATCH);
 	out = ctl_until(&daemon_, 4, "explain", "shape", SOON_MS);
-	assert_words(out, "MISMATCH", "call 30", "differ (digests ", "It differs from rank ",
-		"compare what the two ranks call", NULL);
+	assert_words(out, "MISMATCH", "call 30", "differ (digests ",
+		"The one it differs from: rank ", "compare what the two ranks call", NULL);
 	free(out);
 	ranks_end(&ranks);
 }

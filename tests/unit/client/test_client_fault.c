@@ -94,12 +94,71 @@ static void garbage_in_a_record_names_nobody(void **state)
 	}
 }
 
+/*
+ * Rank 3 found out about rank 2. What it says itself, what a rank says that reads its record, and
+ * what a rank says that has taken its record over are one sentence, from which everybody learns of
+ * both: these sentences travel, so "this rank" would be somebody else.
+ */
+static void everybody_tells_the_same_story(void **state)
+{
+	static const uint32_t statuses[] = {
+		MC_FAULT_MISMATCH, MC_FAULT_CORRUPT, MC_FAULT_TIMEOUT, MC_FAULT_PEER_LOST};
+	static const uint32_t sides[][2][3] = {
+		{{66, 1, 1}, {2, 1, 1}}, {{66, 1, 1}, {66, 2, 1}}, {{66, 1, 1}, {66, 1, 2}}};
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++)
+		for (size_t k = 0; k < 3; k++) {
+			struct mc_fault fault = {
+				.status = statuses[i], .op = MC_OP_DISPATCH, .peer = 2, .call = 66};
+			struct mc_verdict own = {.rank = -2}, read, taken;
+
+			setup(NULL);
+			memcpy(fault.mine, sides[k][0], sizeof(fault.mine));
+			memcpy(fault.theirs, sides[k][1], sizeof(fault.theirs));
+			mc_fault_explain(&group, &fault, 3, NULL, &own);
+			board.rank[3].fault = fault;
+			read = explain(statuses[i], 4);
+			board.rank[1].fault = fault;
+			board.rank[1].fault.by = 4;
+			taken = explain(statuses[i], 4);
+			assert_int_equal(own.rank, 2);
+			assert_string_equal(own.detail, read.detail);
+			assert_string_equal(own.detail, taken.detail);
+			assert_non_null(strstr(own.detail, "2"));
+			assert_null(strstr(own.detail, "this rank"));
+			if (statuses[i] == MC_FAULT_MISMATCH) {
+				assert_non_null(strstr(own.detail, "ranks 3 and 2"));
+				assert_true(k || strstr(own.detail, "rank 3 is at call 66"));
+			}
+		}
+}
+
+/* Nothing is known about a peer here: the fault is the reporter's own. */
+static void a_fault_of_the_reporter_names_it(void **state)
+{
+	static const uint32_t statuses[] = {MC_FAULT_BAD_COUNT, MC_FAULT_CORRUPT};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct mc_verdict verdict;
+
+		board.rank[3].fault = (struct mc_fault){
+			.status = statuses[i], .peer = i ? 3 : UINT32_MAX, .call = 5};
+		verdict = explain(statuses[i], 4);
+		assert_int_equal(verdict.rank, 3);
+		assert_non_null(strstr(verdict.detail, "of rank 3"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(who_aborts_is_named, setup),
 		cmocka_unit_test_setup(a_rank_beyond_the_world_is_never_told, setup),
 		cmocka_unit_test_setup(garbage_in_a_record_names_nobody, setup),
+		cmocka_unit_test_setup(everybody_tells_the_same_story, setup),
+		cmocka_unit_test_setup(a_fault_of_the_reporter_names_it, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

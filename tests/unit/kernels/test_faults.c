@@ -164,6 +164,8 @@ static void mismatch(void **state)
 			assert_int_equal(seen->fault.mine[0], 4);
 			assert_int_equal(seen->fault.theirs[0], 4);
 			assert_int_not_equal(seen->fault.mine[1], seen->fault.theirs[1]);
+			assert_true(seen->fault.peer == 2 ||
+				    (seen->fault.by ? seen->fault.by - 1 : r) == 2);
 		}
 		/* rank 2 blames one of the others, never itself */
 		assert_int_not_equal(seen_by(&world, 2)->fault.peer, 2);
