@@ -44,23 +44,60 @@ static void explain_timeout(const struct mc_fault *fault, struct mc_verdict *ret
 		waited_ms, where);
 }
 
-static void explain_mismatch(const struct mc_fault *fault, uint32_t by, struct mc_verdict *ret)
+/* What a rank last posted on a channel; call 0: nothing. */
+static struct mc_progress read_progress(
+	const struct moecomm_group *group, uint32_t rank, uint32_t channel)
+{
+	const uint32_t *from;
+	uint32_t word[sizeof(struct mc_progress) / sizeof(uint32_t)];
+	struct mc_progress progress = {.call = 0};
+
+	if (rank >= group->world_size || channel >= MC_MAX_CHANNELS)
+		return progress;
+	from = (const uint32_t *)&group->board->rank[rank].progress[channel];
+	for (size_t i = 0; i < sizeof(word) / sizeof(word[0]); i++)
+		word[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+	memcpy(&progress, word, sizeof(progress));
+	return progress;
+}
+
+/*
+ * A digest says that two calls differ, not in what. Where both ranks have posted this very call
+ * (the host backend always does, cuda rarely) their posts say more.
+ */
+static void explain_digests(const struct moecomm_group *group, const struct mc_fault *fault,
+	uint32_t by, char *text, size_t size)
+{
+	struct mc_progress a = read_progress(group, by, fault->channel);
+	struct mc_progress b = read_progress(group, fault->peer, fault->channel);
+	int n = snprintf(text, size,
+		"op, row counts, row sizes or element types differ (digests %08x and %08x)",
+		fault->mine[1], fault->theirs[1]);
+
+	if (a.call == (uint32_t)fault->call && b.call == a.call && n > 0 && (size_t)n < size)
+		snprintf(text + n, size - (size_t)n,
+			": rank %u sends %llu bytes in %s, rank %u sends %llu bytes in %s", by,
+			(unsigned long long)a.n_vectors * MC_VECTOR_BYTES, op_name(a.op),
+			fault->peer, (unsigned long long)b.n_vectors * MC_VECTOR_BYTES,
+			op_name(b.op));
+}
+
+static void explain_mismatch(const struct moecomm_group *group, const struct mc_fault *fault,
+	uint32_t by, struct mc_verdict *ret)
 {
 	const uint32_t *mine = fault->mine, *theirs = fault->theirs;
-	char what[160];
+	char what[256];
 
 	if (mine[0] != theirs[0])
 		snprintf(what, sizeof(what), "rank %u is at call %u, rank %u at call %u", by,
 			mine[0], fault->peer, theirs[0]);
 	else if (mine[1] != theirs[1])
-		snprintf(what, sizeof(what),
-			"op, row counts, row sizes or element types differ (digests %08x and %08x)",
-			mine[1], theirs[1]);
+		explain_digests(group, fault, by, what, sizeof(what));
 	else
 		snprintf(what, sizeof(what), "rank %u expects %u rows, rank %u sends %u", by,
 			mine[2], fault->peer, theirs[2]);
 	mc_verdict_set(ret, MOECOMM_MISMATCH, (int)fault->peer, fault->call,
-		"ranks %u and %u differ at call %llu (%s, channel %u): %s", by, fault->peer,
+		"rank %u and rank %u differ at call %llu (%s, channel %u): %s", by, fault->peer,
 		(unsigned long long)fault->call, op_name(fault->op), fault->channel, what);
 }
 
@@ -95,7 +132,7 @@ void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *
 	if (status == MOECOMM_TIMEOUT && named)
 		explain_timeout(fault, ret_verdict);
 	else if (status == MOECOMM_MISMATCH && named)
-		explain_mismatch(fault, by, ret_verdict);
+		explain_mismatch(group, fault, by, ret_verdict);
 	else if (status == MOECOMM_ABORTED)
 		mc_verdict_set(ret_verdict, status, peer, call,
 			"the group was aborted%s during call %llu "

@@ -114,6 +114,10 @@ static void everybody_tells_the_same_story(void **state)
 			struct mc_verdict own = {.rank = -2}, read, taken;
 
 			setup(NULL);
+			board.rank[3].progress[0] = (struct mc_progress){
+				.call = 66, .op = MC_OP_DISPATCH, .n_vectors = 2};
+			board.rank[2].progress[0] = (struct mc_progress){
+				.call = 66, .op = MC_OP_COMBINE, .n_vectors = 4};
 			memcpy(fault.mine, sides[k][0], sizeof(fault.mine));
 			memcpy(fault.theirs, sides[k][1], sizeof(fault.theirs));
 			mc_fault_explain(&group, &fault, 3, NULL, &own);
@@ -128,8 +132,11 @@ static void everybody_tells_the_same_story(void **state)
 			assert_non_null(strstr(own.detail, "2"));
 			assert_null(strstr(own.detail, "this rank"));
 			if (statuses[i] == MC_FAULT_MISMATCH) {
-				assert_non_null(strstr(own.detail, "ranks 3 and 2"));
+				assert_non_null(strstr(own.detail, "rank 3 and rank 2 "));
 				assert_true(k || strstr(own.detail, "rank 3 is at call 66"));
+				assert_true(k != 1 ||
+					    strstr(own.detail, "rank 3 sends 32 bytes in dispatch, "
+							       "rank 2 sends 64 bytes in combine"));
 			}
 		}
 }
