@@ -13,22 +13,17 @@
 #define N_KILLS 100
 
 static struct mc_test_daemon daemon_process;
-static pid_t daemon_pid; /* of ranks that are threads */
 
 static int set_up(void **state)
 {
-	(void)state;
 	mc_test_daemon_start(&daemon_process, NULL);
-	daemon_pid = daemon_start();
-	return 0;
+	return ranks_daemon_start(state); /* of ranks that are threads */
 }
 
 static int tear_down(void **state)
 {
-	(void)state;
-	daemon_stop(daemon_pid);
 	mc_test_daemon_finish(&daemon_process);
-	return 0;
+	return ranks_daemon_finish(state);
 }
 
 static int compare(const void *a, const void *b)

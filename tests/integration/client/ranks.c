@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "integration/client/harness.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <time.h>
 
 #include "integration/client/ranks.h"
+#include "support/daemon_process.h"
 
 int64_t now_ms(void)
 {
@@ -19,74 +19,47 @@ int64_t now_ms(void)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+/* ---- daemon ---- */
+
+static struct mc_test_daemon daemon_process;
+
 const char *test_socket(void)
 {
 	static char path[64];
 
+	if (daemon_process.socket[0])
+		return daemon_process.socket;
 	if (!path[0])
 		snprintf(path, sizeof(path), "/tmp/moecomm-client-%d.sock", (int)getpid());
 	return path;
 }
 
-/* ---- daemon ---- */
-
-pid_t daemon_start(void)
+int ranks_daemon_start(void **state)
 {
-	struct moecomm_connect_options o = MOECOMM_CONNECT_OPTIONS_INIT;
-	const char *bin = getenv("MOECOMM_TEST_BIN");
-	moecomm_context *context = NULL;
-	char program[512], config[96];
-	FILE *file;
-	pid_t pid;
-
-	snprintf(program, sizeof(program), "%s/moecommd", bin ? bin : "bin");
-	/* before the fork: it is this process's name that all use */
-	o.socket_path = test_socket();
 	/* thousands of groups come and go here: only what goes wrong is worth a line */
-	snprintf(config, sizeof(config), "%s.conf", test_socket());
-	file = fopen(config, "we");
-	assert_non_null(file);
-	fputs("[daemon]\nlog_level = warning\n", file);
-	fclose(file);
-	pid = fork();
-	if (pid == 0) {
-		/* whatever becomes of the test, the daemon goes with it */
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(program, program, "--config", config, "--socket", test_socket(), "--backend",
-			"host", (char *)NULL);
-		fprintf(stderr, "%s: %s\n", program, strerror(errno));
-		_exit(127);
-	}
-	assert_true(pid > 0);
-	o.wait_ms = 20000;
-	assert_status(moecomm_connect(&o, &context), MOECOMM_OK);
-	moecomm_disconnect(context);
-	unlink(config);
-	return pid;
+	static const struct mc_test_daemon_options options = {
+		.config = "[daemon]\nlog_level = warning\n"};
+
+	(void)state;
+	mc_test_daemon_start(&daemon_process, &options);
+	return 0;
 }
 
-static void reap(pid_t pid)
+int ranks_daemon_finish(void **state)
 {
-	int status;
-
-	assert_int_equal(waitpid(pid, &status, 0), pid);
+	(void)state;
+	mc_test_daemon_finish(&daemon_process);
+	return 0;
 }
 
-void daemon_stop(pid_t pid)
+void ranks_daemon_kill(void)
 {
-	char lock[96];
-
-	kill(pid, SIGTERM);
-	reap(pid);
-	/* the daemon leaves it, as it must; nobody else will use this path */
-	snprintf(lock, sizeof(lock), "%s.lock", test_socket());
-	unlink(lock);
+	mc_test_daemon_kill(&daemon_process);
 }
 
-void daemon_kill(pid_t pid)
+void ranks_daemon_restart(void)
 {
-	kill(pid, SIGKILL);
-	reap(pid);
+	mc_test_daemon_restart(&daemon_process);
 }
 
 /* ---- ranks ---- */

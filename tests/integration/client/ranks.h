@@ -3,13 +3,20 @@
 #ifndef MC_TESTS_CLIENT_RANKS_H
 #define MC_TESTS_CLIENT_RANKS_H
 
-#include <sys/types.h>
 #include "client/moecomm.h"
 
-/* Starts moecommd with the host backend at test_socket(); fails the test when it does not serve. */
-pid_t daemon_start(void);
-void daemon_stop(pid_t pid); /* SIGTERM */
-void daemon_kill(pid_t pid); /* SIGKILL */
+/* Time that a loaded machine of two cores may add to a bound. */
+#define SLACK_MS 2000
+
+/*
+ * moecommd with the host backend at test_socket(), as a group's set-up and tear-down. It must end
+ * in order, without a line of level error and without a sanitizer's report.
+ */
+int ranks_daemon_start(void **state);
+int ranks_daemon_finish(void **state);
+/* kill -9; and once more, at the same socket */
+void ranks_daemon_kill(void);
+void ranks_daemon_restart(void);
 
 /* One rank of a test. A body returns 0 when all is well; it prints what is not. */
 struct rank {

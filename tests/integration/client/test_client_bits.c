@@ -18,22 +18,6 @@
 /* Time that a loaded machine may add to an op that must not wait. */
 #define SOON_MS 5000
 
-static pid_t daemon_pid;
-
-static int setup(void **state)
-{
-	(void)state;
-	daemon_pid = daemon_start();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	daemon_stop(daemon_pid);
-	return 0;
-}
-
 static moecomm_group *join_wide(struct rank *rank)
 {
 	struct moecomm_group_options o = test_options(rank->group, rank->rank, rank->world_size);
@@ -355,5 +339,5 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, ranks_daemon_start, ranks_daemon_finish);
 }

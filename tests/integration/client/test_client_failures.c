@@ -14,25 +14,6 @@
 #include "integration/client/leak.h"
 #include "integration/client/ranks.h"
 
-/* Time that a loaded machine of two cores may add to a bound. */
-#define SLACK_MS 2000
-
-static pid_t daemon_pid;
-
-static int setup(void **state)
-{
-	(void)state;
-	daemon_pid = daemon_start();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	daemon_stop(daemon_pid);
-	return 0;
-}
-
 /* ---- a rank dies in the middle of an op ---- */
 
 /* Between the processes of a test. */
@@ -497,9 +478,9 @@ static void test_daemon_dies(void **state)
 	for (int i = 0; i < 2000 && atomic_load(&board->n_working) < 2; i++)
 		usleep(5000);
 	assert_int_equal(atomic_load(&board->n_working), 2);
-	daemon_kill(daemon_pid);
+	ranks_daemon_kill();
 	usleep(500000);
-	daemon_pid = daemon_start();
+	ranks_daemon_restart();
 	atomic_store(&board->go, 2);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
@@ -523,5 +504,5 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, ranks_daemon_start, ranks_daemon_finish);
 }

@@ -9,25 +9,6 @@
 
 #include "integration/client/ranks.h"
 
-/* Time that a loaded machine of two cores may add to a bound. */
-#define SLACK_MS 2000
-
-static pid_t daemon_pid;
-
-static int setup(void **state)
-{
-	(void)state;
-	daemon_pid = daemon_start();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	daemon_stop(daemon_pid);
-	return 0;
-}
-
 static int body_map_fails(struct rank *rank)
 {
 	struct moecomm_group_options o = test_options(rank->group, rank->rank, rank->world_size);
@@ -111,5 +92,5 @@ int main(int argc, char **argv)
 #endif
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, ranks_daemon_start, ranks_daemon_finish);
 }

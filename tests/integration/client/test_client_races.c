@@ -16,22 +16,6 @@
 #define N_CHANNELS 2
 #define RUN_MS     3000
 
-static pid_t daemon_pid;
-
-static int setup(void **state)
-{
-	(void)state;
-	daemon_pid = daemon_start();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	daemon_stop(daemon_pid);
-	return 0;
-}
-
 struct handle {
 	moecomm_group *group;
 	int rank;
@@ -182,5 +166,5 @@ int main(void)
 		cmocka_unit_test(test_races),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, ranks_daemon_start, ranks_daemon_finish);
 }

@@ -21,22 +21,6 @@
 #define SYS_pidfd_getfd 438
 #endif
 
-static pid_t daemon_pid;
-
-static int setup(void **state)
-{
-	(void)state;
-	daemon_pid = daemon_start();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	daemon_stop(daemon_pid);
-	return 0;
-}
-
 /* EPERM for the calls that reach into other processes. Threads made later inherit it. */
 static int forbid(void)
 {
@@ -95,5 +79,5 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_seccomp)};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, ranks_daemon_start, ranks_daemon_finish);
 }

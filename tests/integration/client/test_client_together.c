@@ -19,22 +19,6 @@
 #include "integration/client/mapped.h"
 #include "integration/client/ranks.h"
 
-static pid_t daemon_pid;
-
-static int setup(void **state)
-{
-	(void)state;
-	daemon_pid = daemon_start();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	daemon_stop(daemon_pid);
-	return 0;
-}
-
 /* Where processes wait for each other, outside of the product. */
 static pthread_barrier_t *barrier_new(unsigned n)
 {
@@ -288,5 +272,5 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, ranks_daemon_start, ranks_daemon_finish);
 }
