@@ -2,7 +2,6 @@
 /* moecomm-bench control: options, order of the parts, the report. */
 #include "bench/control/control.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include <string.h>
 #include "bench/bench.h"
 #include "bench/common/daemon.h"
+#include "bench/common/number.h"
 #include "bench/common/stats.h"
 
 static const char usage[] =
@@ -89,20 +89,6 @@ enum moecomm_status mc_control_join(const struct mc_control *control, moecomm_co
 	return moecomm_group_join(context, &options, ret_group);
 }
 
-static int parse_number(
-	const char *name, const char *text, int64_t min, int64_t max, int64_t *ret_value)
-{
-	char *end;
-
-	errno = 0;
-	*ret_value = strtoll(text, &end, 10);
-	if (!errno && end != text && !*end && *ret_value >= min && *ret_value <= max)
-		return 0;
-	fprintf(stderr, "moecomm-bench: --%s %s: need a whole number from %lld to %lld\n", name,
-		text, (long long)min, (long long)max);
-	return -1;
-}
-
 /* Returns -1 to go on, else an exit status. */
 static int parse(int argc, char **argv, struct mc_control *control)
 {
@@ -130,21 +116,21 @@ static int parse(int argc, char **argv, struct mc_control *control)
 			control->json = true;
 			break;
 		case REPEATS:
-			r = parse_number("repeats", optarg, 1, 10000, &value);
+			r = mc_bench_number("repeats", optarg, 1, 10000, &value);
 			control->repeats = (int)value;
 			break;
 		case ROWS:
-			r = parse_number("rows", optarg, 1, 1 << 20, &control->rows);
+			r = mc_bench_number("rows", optarg, 1, 1 << 20, &control->rows);
 			break;
 		case ROW_BYTES:
-			r = parse_number("row-bytes", optarg, 1, 1 << 20, &control->row_bytes);
+			r = mc_bench_number("row-bytes", optarg, 1, 1 << 20, &control->row_bytes);
 			break;
 		case CLIENTS:
-			r = parse_number("clients", optarg, 1, 1000, &value);
+			r = mc_bench_number("clients", optarg, 1, 1000, &value);
 			control->n_clients = (int)value;
 			break;
 		case QUERY_MS:
-			r = parse_number("query-ms", optarg, 1, 60000, &value);
+			r = mc_bench_number("query-ms", optarg, 1, 60000, &value);
 			control->query_ms = (int)value;
 			break;
 		case HELP:

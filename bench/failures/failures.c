@@ -3,7 +3,6 @@
 #include "bench/failures/failures.h"
 #include "bench/failures/memory.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 #include "bench/bench.h"
 #include "bench/common/daemon.h"
+#include "bench/common/number.h"
 #include "bench/common/report.h"
 #include "bench/common/stats.h"
 #include "ctl/wire.h"
@@ -327,19 +327,6 @@ static int measure(
 	return r;
 }
 
-static int parse_number(const char *name, const char *text, int64_t min, int64_t max, int64_t *ret)
-{
-	char *end;
-
-	errno = 0;
-	*ret = strtoll(text, &end, 10);
-	if (!errno && end != text && !*end && *ret >= min && *ret <= max)
-		return 0;
-	fprintf(stderr, "moecomm-bench: --%s %s: need a whole number from %lld to %lld\n", name,
-		text, (long long)min, (long long)max);
-	return -1;
-}
-
 static int parse_backend(const char *name, struct mc_failures *failures)
 {
 	failures->n_gpus = 0;
@@ -383,19 +370,19 @@ static int parse(int argc, char **argv, struct mc_failures *failures)
 			failures->json = true;
 			break;
 		case RANKS:
-			r = parse_number("ranks", optarg, 2, MC_FAILURES_MAX_RANKS, &value);
+			r = mc_bench_number("ranks", optarg, 2, MC_FAILURES_MAX_RANKS, &value);
 			failures->n_ranks = (int)value;
 			break;
 		case REPEATS:
-			r = parse_number("repeats", optarg, 1, 100000, &value);
+			r = mc_bench_number("repeats", optarg, 1, 100000, &value);
 			failures->repeats = (int)value;
 			break;
 		case DEADLINE_MS:
-			r = parse_number("deadline-ms", optarg, 20, 60000, &value);
+			r = mc_bench_number("deadline-ms", optarg, 20, 60000, &value);
 			failures->deadline_ms = (int)value;
 			break;
 		case ROW_BYTES:
-			r = parse_number("row-bytes", optarg, 8, 1 << 20, &failures->row_bytes);
+			r = mc_bench_number("row-bytes", optarg, 8, 1 << 20, &failures->row_bytes);
 			break;
 		case HELP:
 			fputs(usage, stdout);

@@ -3,9 +3,9 @@
 
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include "bench/common/number.h"
 
 static const char *const kinds[] = {"dispatch", "combine", "fused", "chain"};
 
@@ -64,21 +64,6 @@ static void usage(const char *kind)
 		kind);
 }
 
-static int number(const char *name, const char *text, int64_t min, int64_t max, int64_t *ret)
-{
-	char *end;
-	long long v = strtoll(text, &end, 0);
-
-	if (!*text || *end || v < min || v > max) {
-		fprintf(stderr,
-			"moecomm-bench: --%s takes a number from %lld to %lld, not \"%s\"\n", name,
-			(long long)min, (long long)max, text);
-		return 2;
-	}
-	*ret = v;
-	return 0;
-}
-
 static int sizes(const char *text, struct bench_options *o)
 {
 	char copy[256], *at, *next = copy;
@@ -93,7 +78,7 @@ static int sizes(const char *text, struct bench_options *o)
 			fprintf(stderr, "moecomm-bench: at most %d sizes\n", BENCH_MAX_SIZES);
 			return 2;
 		}
-		if (number("sizes", at, 1, 1 << 20, &o->sizes[o->n_sizes++]))
+		if (mc_bench_number("sizes", at, 1, 1 << 20, &o->sizes[o->n_sizes++]))
 			return 2;
 	}
 	return 0;
@@ -160,17 +145,17 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 	while (!r && (c = getopt_long(argc, argv, "", table, NULL)) != -1) {
 		switch (c) {
 		case WORLD:
-			r = number("world-size", optarg, 1, BENCH_MAX_RANKS, &v);
+			r = mc_bench_number("world-size", optarg, 1, BENCH_MAX_RANKS, &v);
 			o.world_size = (int)v;
 			break;
 		case SIZES:
 			r = sizes(optarg, &o);
 			break;
 		case HIDDEN:
-			r = number("hidden", optarg, 1, 1 << 24, &o.hidden);
+			r = mc_bench_number("hidden", optarg, 1, 1 << 24, &o.hidden);
 			break;
 		case ROW:
-			r = number("row-bytes", optarg, 1, 1 << 26, &o.row_bytes);
+			r = mc_bench_number("row-bytes", optarg, 1, 1 << 26, &o.row_bytes);
 			break;
 		case DTYPE:
 			o.dtype = strcmp(optarg, "bf16") == 0   ? BENCH_BF16
@@ -186,19 +171,19 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 			}
 			break;
 		case REPLAYS:
-			r = number("replays", optarg, 1, 1000000, &v);
+			r = mc_bench_number("replays", optarg, 1, 1000000, &v);
 			o.replays = (int)v;
 			break;
 		case REPEATS:
-			r = number("repeats", optarg, 1, BENCH_MAX_REPEATS, &v);
+			r = mc_bench_number("repeats", optarg, 1, BENCH_MAX_REPEATS, &v);
 			o.repeats = (int)v;
 			break;
 		case SEED:
-			r = number("seed", optarg, 0, INT64_MAX, &v);
+			r = mc_bench_number("seed", optarg, 0, INT64_MAX, &v);
 			o.seed = (uint64_t)v;
 			break;
 		case HISTORY:
-			r = number("history", optarg, 0, 1000000000, &v);
+			r = mc_bench_number("history", optarg, 0, 1000000000, &v);
 			o.history = (int)v;
 			break;
 		case SHARED:
@@ -213,7 +198,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 			o.socket_path = optarg;
 			break;
 		case TIMEOUT:
-			r = number("timeout", optarg, 1, 86400, &v);
+			r = mc_bench_number("timeout", optarg, 1, 86400, &v);
 			o.timeout_s = (int)v;
 			break;
 		case JSON:
@@ -234,7 +219,7 @@ int bench_options_parse(int argc, char **argv, struct bench_options *ret_options
 		r = 2;
 	}
 	if (r)
-		return r;
+		return r < 0 ? 2 : r;
 	if (o.plot_path && !o.json_path) {
 		fprintf(stderr,
 			"moecomm-bench: --plot draws from the results: give --json FILE too\n");
