@@ -158,9 +158,11 @@ void mc_epoch_arm(struct mc_epoch *epoch)
 			MC_NO_RANK, "group %s: %s", group->name, r ? strerror(-r) : detail);
 		return;
 	}
+	/* no two groups ever have the same: what lies in the fd store is known by it alone */
+	if (group->last_epoch < group->groups->highest_epoch)
+		group->last_epoch = group->groups->highest_epoch;
 	epoch->number = ++group->last_epoch;
-	if (group->groups->highest_epoch < epoch->number)
-		group->groups->highest_epoch = epoch->number;
+	group->groups->highest_epoch = epoch->number;
 	mc_epoch_set_state(epoch, MC_GROUP_ARMING, LOG_INFO,
 		"all %u ranks have joined; making %" PRIu64 " bytes of memory for each",
 		epoch->spec.world_size, epoch->layout.arena_bytes);

@@ -179,6 +179,36 @@ static void rejoining_makes_the_next_epoch(void **state)
 	harness_close(clients, 2);
 }
 
+/* Also of groups that were begun in the same millisecond: the fd store knows memory by its epoch.
+ */
+static void no_two_groups_have_the_same_epoch(void **state)
+{
+	enum { N_GROUPS = 24 };
+	struct mc_wire_client clients[2];
+	struct mc_wire_layout layouts[N_GROUPS];
+	char names[N_GROUPS][8];
+
+	(void)state;
+	harness_open(clients, 2);
+	for (uint32_t r = 0; r < 2; r++) {
+		for (unsigned i = 0; i < N_GROUPS; i++) {
+			struct mc_wire_join join = {.group = names[i], .rank = r, .world_size = 2};
+
+			snprintf(names[i], sizeof(names[i]), "g%u", i);
+			mc_wire_join(&clients[r], &join);
+		}
+		if (r == 0)
+			mc_wire_wait_joined(&clients[1], names[N_GROUPS - 1], 1, SOON_MS);
+	}
+	for (unsigned i = 0; i < N_GROUPS; i++) {
+		mc_wire_expect_layout(&clients[0], SOON_MS, &layouts[i]);
+		for (unsigned j = 0; j < i; j++)
+			assert_int_not_equal(layouts[i].epoch, layouts[j].epoch);
+	}
+	harness_drop(layouts, N_GROUPS);
+	harness_close(clients, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +216,7 @@ int main(void)
 		HARNESS_TEST(memory_is_armed_and_sealed),
 		HARNESS_TEST(two_groups_form_in_any_order),
 		HARNESS_TEST(rejoining_makes_the_next_epoch),
+		HARNESS_TEST(no_two_groups_have_the_same_epoch),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
