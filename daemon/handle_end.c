@@ -44,6 +44,16 @@ static void abort_by_member(
 	mc_conn_done(conn, serial, MC_STATUS_OK, "%s", "");
 }
 
+/* The newest epoch that still runs; while the next one forms an older one can drain beside it. */
+static struct mc_epoch *find_running(const struct mc_group *group)
+{
+	struct mc_epoch *epoch = mc_group_newest(group);
+
+	while (epoch && (epoch->state == MC_GROUP_FAILED || epoch->state == MC_GROUP_GONE))
+		epoch = epoch == group->epochs ? NULL : epoch->prev;
+	return epoch;
+}
+
 static void abort_by_operator(
 	struct mc_conn *conn, uint32_t serial, const char *name, const char *reason)
 {
@@ -62,15 +72,18 @@ static void abort_by_operator(
 			conn->uid, group->name);
 		return;
 	}
-	epoch = mc_group_newest(group);
-	if (epoch->state == MC_GROUP_FAILED) {
+	if (!find_running(group)) {
 		mc_conn_done(conn, serial, MC_STATUS_OK, "the epoch had ended already: %s",
-			epoch->detail);
+			mc_group_newest(group)->detail);
 		return;
 	}
-	mc_epoch_end(epoch, MC_STATUS_ABORTED, MC_NO_RANK, MC_NO_RANK,
-		"aborted by %s (pid %u, uid %u)%s%.400s", conn->label, conn->pid, conn->uid,
-		*reason ? ": " : "", reason);
+	/* the end of one can be the end of the group */
+	while (group && (epoch = find_running(group))) {
+		mc_epoch_end(epoch, MC_STATUS_ABORTED, MC_NO_RANK, MC_NO_RANK,
+			"aborted by %s (pid %u, uid %u)%s%.400s", conn->label, conn->pid, conn->uid,
+			*reason ? ": " : "", reason);
+		group = mc_group_find(conn->daemon->groups, name);
+	}
 	mc_conn_done(conn, serial, MC_STATUS_OK, "%s", "");
 }
 

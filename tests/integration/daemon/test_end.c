@@ -253,6 +253,32 @@ static void an_operator_aborts_by_name(void **state)
 	clear(&group);
 }
 
+/* One rank waits for the next epoch, the others still wait for a slow one in the old epoch. */
+static void an_operator_aborts_what_drains_too(void **state)
+{
+	struct mc_wire_join join = {.group = "ep0", .world_size = 3};
+	struct mc_wire_client operator_;
+	struct group group;
+
+	(void)state;
+	form(&group, 3, 60000);
+	enter(&group, 0, 5, 1);
+	enter(&group, 1, 5, 0);
+	enter(&group, 2, 4, 1);
+	mc_wire_join(&group.clients[0], &join);
+	harness_open(&operator_, 1);
+	mc_wire_wait_state(&operator_, "ep0", MC_GROUP_FORMING, SOON_MS);
+	assert_int_equal(abort_word(&group), 0);
+	send_abort(&operator_, 0, "ep0");
+	mc_wire_expect_done(&operator_, MC_STATUS_OK, NULL, SOON_MS);
+	mc_wire_expect_done(&group.clients[0], MC_STATUS_ABORTED, "because", SOON_MS);
+	mc_wire_expect_notice(&group.clients[1], MC_STATUS_ABORTED, "because", NULL, SOON_MS);
+	mc_wire_expect_notice(&group.clients[2], MC_STATUS_ABORTED, "because", NULL, SOON_MS);
+	assert_int_equal(abort_word(&group), mc_abort_word(MC_STATUS_ABORTED, 0));
+	mc_wire_client_close(&operator_);
+	clear(&group);
+}
+
 static void a_failed_op_ends_the_epoch(void **state)
 {
 	Moecomm__Wire__OpFailed failed = MOECOMM__WIRE__OP_FAILED__INIT;
@@ -398,6 +424,7 @@ int main(void)
 		HARNESS_TEST(leaving_by_all_logs_no_warning),
 		HARNESS_TEST(aborting_ends_it_for_all_and_twice_is_harmless),
 		HARNESS_TEST(an_operator_aborts_by_name),
+		HARNESS_TEST(an_operator_aborts_what_drains_too),
 		HARNESS_TEST(a_failed_op_ends_the_epoch),
 		HARNESS_TEST(an_op_that_set_the_word_first_keeps_it),
 		HARNESS_TEST(a_token_moves_a_membership),
