@@ -40,7 +40,8 @@
 	X(cuStreamCreate)                                                                          \
 	X(cuStreamDestroy)                                                                         \
 	X(cuStreamQuery)                                                                           \
-	X(cuStreamSynchronize)
+	X(cuStreamSynchronize)                                                                     \
+	X(cuThreadExchangeStreamCaptureMode)
 
 /*
  * Members carry the plain names although cuda.h defines some of them as macros of versioned ones;

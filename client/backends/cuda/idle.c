@@ -5,9 +5,9 @@
  * the thread, as long as it likes.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
-#include <cuda_runtime_api.h>
 #include "client/backends/cuda/rank.h"
 
 struct wait {
@@ -35,12 +35,13 @@ static void put(struct wait *wait)
 
 static void *run(void *argument)
 {
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	struct wait *wait = argument;
 	CUcontext old;
 
-	/* another thread may be capturing: this wait is none of its business */
-	cudaThreadExchangeStreamCaptureMode(&mode);
+	/* another thread may be capturing: this wait is none of its business. The driver's call, as
+	 * in mc_rank_poison */
+	wait->cu->cuThreadExchangeStreamCaptureMode(&mode);
 	if (wait->cu->cuCtxPushCurrent(wait->context) == CUDA_SUCCESS) {
 		/* an error means a context without work, too: it has died */
 		wait->cu->cuCtxSynchronize();
@@ -58,9 +59,11 @@ bool mc_rank_wait_idle(struct mc_backend_rank *rank, uint32_t timeout_ms)
 {
 	struct wait *wait = calloc(1, sizeof(*wait));
 	pthread_condattr_t attr;
+	sigset_t all, before;
 	struct timespec end;
 	pthread_t thread;
 	bool idle;
+	int error;
 
 	if (!wait)
 		return false;
@@ -72,7 +75,12 @@ bool mc_rank_wait_idle(struct mc_backend_rank *rank, uint32_t timeout_ms)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&wait->ended, &attr);
 	pthread_condattr_destroy(&attr);
-	if (pthread_create(&thread, NULL, run, wait) != 0) {
+	/* the program's signals are for the program's own threads */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&thread, NULL, run, wait);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error) {
 		wait->n_users = 1;
 		put(wait);
 		return false;

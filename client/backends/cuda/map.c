@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An epoch's memory: imported from fds and mapped at the addresses of the membership. */
-#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -404,29 +403,40 @@ int mc_rank_map(struct mc_backend_rank *rank, const struct mc_backend_epoch *epo
 	return status;
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+/*
+ * From any thread, also one that has never used CUDA. The runtime's calls would make the context of
+ * GPU 0 for such a one, whichever GPU this rank is on: a tenth of a second, and half a GiB there.
+ */
 void mc_rank_poison(struct mc_backend_rank *rank, uint32_t fault_status)
 {
-	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	const struct timespec pause = {.tv_nsec = 20000};
+	const uint64_t begun_ms = now_ms();
 	CUcontext old;
 
 	pthread_mutex_lock(&rank->lock);
 	if (rank->mapped) {
 		const CUdeviceptr at = rank->control.at + offsetof(struct mc_control, failed);
 
-		cudaThreadExchangeStreamCaptureMode(&mode);
+		rank->cu->cuThreadExchangeStreamCaptureMode(&mode);
 		rank->cu->cuCtxPushCurrent(rank->context);
 		/* by the copy engine: waiting kernels may hold every SM */
 		__atomic_store_n(&rank->pinned->poison, fault_status, __ATOMIC_RELEASE);
 		if (rank->cu->cuMemcpyHtoDAsync(at, &rank->pinned->poison, sizeof(uint32_t),
 			    rank->stream) == CUDA_SUCCESS)
-			for (uint32_t i = 0; i < POISON_MS * 50u; i++) {
-				if (rank->cu->cuStreamQuery(rank->stream) != CUDA_ERROR_NOT_READY)
-					break;
+			while (rank->cu->cuStreamQuery(rank->stream) == CUDA_ERROR_NOT_READY &&
+				now_ms() - begun_ms < POISON_MS)
 				nanosleep(&pause, NULL);
-			}
 		rank->cu->cuCtxPopCurrent(&old);
-		cudaThreadExchangeStreamCaptureMode(&mode);
+		rank->cu->cuThreadExchangeStreamCaptureMode(&mode);
 	}
 	pthread_mutex_unlock(&rank->lock);
 }
