@@ -138,6 +138,10 @@ void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *
 			"the group was aborted%s during call %llu "
 			"(%s, channel %u)",
 			whose, call, op, fault->channel);
+	else if (status == MOECOMM_PEER_LOST && named && !call)
+		/* the daemon's account, read by who was in no op */
+		mc_verdict_set(
+			ret_verdict, status, peer, 0, "the process of rank %u ended", fault->peer);
 	else if (status == MOECOMM_PEER_LOST && named)
 		mc_verdict_set(ret_verdict, status, peer, call,
 			"the process of rank %u ended; call %llu (%s, channel %u) can't complete",

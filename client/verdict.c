@@ -169,9 +169,12 @@ static void tell_daemon(struct moecomm_group *group, const struct mc_verdict *ve
 static bool daemon_knows_more(
 	const struct moecomm_group *group, const struct mc_fault *fault, uint32_t abort_word)
 {
+	uint32_t reporter = mc_abort_reporter(abort_word);
+
 	return abort_word && atomic_load(&group->daemon_connected) &&
 	       (fault->status == MC_FAULT_ABORTED ||
-		       (mc_abort_reporter(abort_word) == 0 && fault->peer >= group->world_size));
+		       (fault->status == MC_FAULT_PEER_LOST && reporter == fault->peer + 1u) ||
+		       (reporter == 0 && fault->peer >= group->world_size));
 }
 
 enum moecomm_status mc_group_op_failed(
@@ -207,7 +210,7 @@ void mc_group_look_at_board(struct moecomm_group *group, bool tell)
 		return;
 	/* as an op does: a verdict from the word alone would say less, and it would stand */
 	if (atomic_load(&group->daemon_connected) &&
-		(mc_abort_reporter(word) == 0 ||
+		(mc_abort_reporter(word) == 0 || mc_abort_status(word) == MC_FAULT_PEER_LOST ||
 			data_plane_status((enum moecomm_status)mc_abort_status(word)) ==
 				MC_FAULT_ABORTED))
 		await_verdict(group);

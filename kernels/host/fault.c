@@ -106,6 +106,11 @@ int mc_fault_adopt(struct mc_ring *ring, uint32_t abort_word)
 			/* all ranks name the same culprit; without a record the reporter is it */
 			if (theirs.status != status)
 				break;
+			if (theirs.call == 0) {
+				/* the daemon's, for the dead: it knows who, but of no call */
+				fault.peer = theirs.peer;
+				break;
+			}
 			theirs.waited_ns = fault.waited_ns;
 			fault = theirs;
 			fault.by = reporter;

@@ -158,6 +158,20 @@ static void a_fault_of_the_reporter_names_it(void **state)
 	}
 }
 
+/* The daemon's record for the dead knows of no call, so none is told. */
+static void a_death_without_a_call_names_none(void **state)
+{
+	struct mc_verdict verdict;
+
+	(void)state;
+	board.rank[2].fault = (struct mc_fault){.status = MC_FAULT_PEER_LOST, .peer = 2};
+	verdict = explain(MC_FAULT_PEER_LOST, 3);
+	assert_int_equal(verdict.status, MOECOMM_PEER_LOST);
+	assert_int_equal(verdict.rank, 2);
+	assert_non_null(strstr(verdict.detail, "rank 2"));
+	assert_null(strstr(verdict.detail, "call 0"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +180,7 @@ int main(void)
 		cmocka_unit_test_setup(garbage_in_a_record_names_nobody, setup),
 		cmocka_unit_test_setup(everybody_tells_the_same_story, setup),
 		cmocka_unit_test_setup(a_fault_of_the_reporter_names_it, setup),
+		cmocka_unit_test_setup(a_death_without_a_call_names_none, setup),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -337,6 +337,44 @@ static void abort_word(void **state)
 	world_free(&world);
 }
 
+static void lose_rank_2(struct world *world, uint32_t rank, void *data)
+{
+	struct mc_fault *fault = &world->board->rank[2].fault;
+
+	if (rank < 2) {
+		good_calls(world, rank, 3);
+		wait_on_rank(world, rank, data);
+		return;
+	}
+	good_calls(world, rank, 3);
+	usleep(200000);
+	/* as the daemon does */
+	fault->peer = 2;
+	__atomic_store_n(&fault->status, MC_FAULT_PEER_LOST, __ATOMIC_RELEASE);
+	__atomic_store_n(&world->board->wait.abort_word, mc_abort_word(MC_FAULT_PEER_LOST, 3),
+		__ATOMIC_RELEASE);
+}
+
+/* The daemon knows who has died, the survivor in which call that met it. */
+static void told_of_a_death(void **state)
+{
+	struct world world;
+
+	(void)state;
+	make(&world, 3, 20000, 20000);
+	world_run(&world, WORLD_PROCESSES, lose_rank_2, NULL);
+	for (uint32_t r = 0; r < 2; r++) {
+		const struct mc_fault *fault = &seen_by(&world, r)->fault;
+
+		assert_int_equal(seen_by(&world, r)->status, MC_FAULT_PEER_LOST);
+		assert_int_equal(fault->peer, 2);
+		assert_int_equal(fault->call, 4);
+		assert_int_equal(fault->op, MC_OP_DISPATCH);
+		assert_int_equal(fault->by, 0);
+	}
+	world_free(&world);
+}
+
 /* Garbage where other processes write must not be believed. */
 static void hostile_board(void **state)
 {
@@ -522,6 +560,7 @@ int main(void)
 		cmocka_unit_test(warmup_deadline),
 		cmocka_unit_test(zero_deadline),
 		cmocka_unit_test(abort_word),
+		cmocka_unit_test(told_of_a_death),
 		cmocka_unit_test(hostile_board),
 		cmocka_unit_test(damaged_control),
 		cmocka_unit_test(damaged_header),
