@@ -8,11 +8,11 @@ set -euo pipefail
 
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config git ca-certificates
 	libuv1-dev libprotobuf-c-dev protobuf-c-compiler libsystemd-dev libinih-dev
-	libsmartcols-dev libjson-c-dev libmicrohttpd-dev uthash-dev libcmocka-dev)
+	libsmartcols-dev libjson-c-dev libmicrohttpd-dev uthash-dev libcmocka-dev scdoc)
 case "${1:-test}" in
 build) ;;
-test) packages+=(make spin python3 procps) ;;
-fuzz) packages+=(make spin python3 procps clang llvm) ;;
+test) packages+=(make spin python3 procps groff-base) ;;
+fuzz) packages+=(make spin python3 procps groff-base clang llvm) ;;
 bundle) packages+=(python3 binutils) ;;
 *)
 	echo "setup: unknown set '$1': use build, test, fuzz or bundle" >&2
