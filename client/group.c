@@ -294,7 +294,7 @@ static void end_for_all(moecomm_group *group)
 	mc_verdict_set(&verdict, MOECOMM_STALE_EPOCH, (int)group->rank, 0,
 		"rank %u has left epoch %llu of group %s for the next one", group->rank,
 		(unsigned long long)group->ready_epoch, group->name);
-	mc_group_fail(group, &verdict, group->rank + 1);
+	mc_group_fail(group, mc_group_life(group), &verdict, group->rank + 1);
 }
 
 enum moecomm_status moecomm_group_rejoin(moecomm_group *group)
@@ -350,9 +350,12 @@ enum moecomm_status moecomm_group_abort(moecomm_group *group, const char *reason
 	Moecomm__Wire__Abort abort_message = MOECOMM__WIRE__ABORT__INIT;
 	char text[MC_LIMIT_DETAIL_BYTES / 4];
 	struct mc_verdict verdict;
+	uint64_t life;
 
 	if (!mc_group_usable(group))
 		return MOECOMM_INVALID;
+	/* before it is known to live: a rejoin meanwhile makes it another epoch */
+	life = mc_group_life(group);
 	if (atomic_load(&group->failed))
 		return MOECOMM_OK;
 	snprintf(text, sizeof(text), "%s", reason ? reason : "");
@@ -361,7 +364,7 @@ enum moecomm_status moecomm_group_abort(moecomm_group *group, const char *reason
 		"the group was aborted by this rank (%u)%s%s", group->rank, *text ? ": " : "",
 		text);
 	/* the board first: it works without a daemon */
-	if (!mc_group_fail(group, &verdict, group->rank + 1))
+	if (!mc_group_fail(group, life, &verdict, group->rank + 1))
 		return MOECOMM_OK;
 	pthread_mutex_lock(&group->context->lock);
 	abort_message.member_id = group->member_id;

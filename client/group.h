@@ -63,6 +63,7 @@ struct moecomm_group {
 	pthread_mutex_t lock;
 	pthread_cond_t ended; /* verdict was set */
 	enum mc_group_phase phase;
+	uint64_t life; /* counts joins: what was seen in one ends no later one */
 	struct mc_verdict verdict;
 	struct mc_verdict join_notice; /* a Notice that came while joining */
 	bool mapped;
@@ -84,11 +85,14 @@ struct moecomm_group {
 /*
  * Ends the epoch for this rank: the first verdict stands, except that a later one of the same
  * status adds the rank that the first could not name. Makes ops in flight and later ones leave.
- * reporter: a rank + 1, or 0 for the daemon. Returns true when this verdict ended it. Any thread;
- * takes group->lock.
+ * reporter: a rank + 1, or 0 for the daemon. life: in which it was seen; nothing is done when
+ * another thread has rejoined since. Returns true when this verdict ended it. Any thread; takes
+ * group->lock.
  */
-bool mc_group_fail(
-	struct moecomm_group *group, const struct mc_verdict *verdict, uint32_t reporter);
+bool mc_group_fail(struct moecomm_group *group, uint64_t life, const struct mc_verdict *verdict,
+	uint32_t reporter);
+/* The present one. Takes group->lock. */
+uint64_t mc_group_life(struct moecomm_group *group);
 /* The same for an op that failed: waits a moment for the daemon's fuller account where there is
  * one, tells the daemon, and returns what the op returns. */
 enum moecomm_status mc_group_op_failed(

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char seen[256];   /* the variable's value that the counter belongs to */
@@ -57,6 +58,13 @@ int mc_client_inject_value(const char *name, int otherwise)
 	uint32_t only;
 
 	return find(name, &n, &only) ? (int)n : otherwise;
+}
+
+void mc_client_inject_delay(const char *name)
+{
+	int ms = mc_client_inject_value(name, 0);
+
+	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
 }
 
 #else

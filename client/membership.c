@@ -275,6 +275,7 @@ enum moecomm_status mc_membership_enter(struct moecomm_group *group)
 
 	pthread_mutex_lock(&group->lock);
 	group->phase = MC_GROUP_PHASE_JOINING;
+	group->life++;
 	group->join_notice.status = MOECOMM_OK;
 	pthread_mutex_unlock(&group->lock);
 

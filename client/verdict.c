@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/control.h"
+#include "client/inject.h"
 #include "proto/status.h"
 
 /*
@@ -48,12 +49,27 @@ static void stop_ops(struct moecomm_group *group, enum moecomm_status status, ui
 	group->ops->poison(group->mapping, data_plane_status(status));
 }
 
-bool mc_group_fail(struct moecomm_group *group, const struct mc_verdict *verdict, uint32_t reporter)
+uint64_t mc_group_life(struct moecomm_group *group)
+{
+	uint64_t life;
+
+	pthread_mutex_lock(&group->lock);
+	life = group->life;
+	pthread_mutex_unlock(&group->lock);
+	return life;
+}
+
+bool mc_group_fail(struct moecomm_group *group, uint64_t life, const struct mc_verdict *verdict,
+	uint32_t reporter)
 {
 	struct mc_verdict *mine = &group->verdict;
 	bool first;
 
 	pthread_mutex_lock(&group->lock);
+	if (group->life != life) {
+		pthread_mutex_unlock(&group->lock);
+		return false;
+	}
 	first = mine->status == MOECOMM_OK;
 	if (first) {
 		*mine = *verdict;
@@ -85,10 +101,12 @@ void mc_group_notice(struct moecomm_group *group, const struct mc_verdict *verdi
 {
 	struct mc_verdict cause = {.status = MOECOMM_OK};
 	enum mc_group_phase phase;
+	uint64_t life;
 	uint32_t word;
 
 	pthread_mutex_lock(&group->lock);
 	phase = group->phase;
+	life = group->life;
 	if (phase == MC_GROUP_PHASE_JOINING) {
 		if (group->join_notice.status == MOECOMM_OK)
 			group->join_notice = *verdict;
@@ -104,7 +122,7 @@ void mc_group_notice(struct moecomm_group *group, const struct mc_verdict *verdi
 	}
 	pthread_mutex_unlock(&group->lock);
 	if (phase == MC_GROUP_PHASE_MEMBER)
-		mc_group_fail(group, verdict, 0);
+		mc_group_fail(group, life, verdict, 0);
 }
 
 void mc_group_probe_lost(struct moecomm_group *group, const char *why)
@@ -193,7 +211,8 @@ enum moecomm_status mc_group_op_failed(
 			"rank %u has left group %s", reporter - 1, group->name);
 	else
 		mc_fault_explain(group, fault, group->rank, backend_text, &verdict);
-	if (mc_group_fail(group, &verdict, group->rank + 1))
+	/* the op holds its channel: until it lets go there is no other life */
+	if (mc_group_fail(group, mc_group_life(group), &verdict, group->rank + 1))
 		tell_daemon(group, &verdict);
 	return mc_group_explain(group);
 }
@@ -201,6 +220,7 @@ enum moecomm_status mc_group_op_failed(
 void mc_group_look_at_board(struct moecomm_group *group, bool tell)
 {
 	struct mc_verdict verdict = {.status = MOECOMM_OK};
+	uint64_t life;
 	uint32_t word;
 
 	pthread_mutex_lock(&group->lock);
@@ -216,9 +236,13 @@ void mc_group_look_at_board(struct moecomm_group *group, bool tell)
 		await_verdict(group);
 	pthread_mutex_lock(&group->lock);
 	word = unmet_word(group);
+	life = group->life;
 	if (word)
 		mc_fault_explain_abort(group, word, &verdict);
 	pthread_mutex_unlock(&group->lock);
-	if (word && mc_group_fail(group, &verdict, mc_abort_reporter(word)) && tell)
+	if (!word)
+		return;
+	mc_client_inject_delay("look_delay_ms");
+	if (mc_group_fail(group, life, &verdict, mc_abort_reporter(word)) && tell)
 		tell_daemon(group, &verdict);
 }

@@ -160,10 +160,100 @@ static void test_races(void **state)
 	assert_int_equal(run_threads("races", 2, body_races, NULL), 0);
 }
 
+/* ---- a look at one epoch's board that is told in the next epoch ---- */
+
+static atomic_int step;
+
+static void await_step(int wanted)
+{
+	while (atomic_load(&step) < wanted)
+		usleep(1000);
+}
+
+static void *query_once(void *data)
+{
+	struct moecomm_group_info info = {.size = sizeof(info)};
+
+	moecomm_group_query(data, &info);
+	return NULL;
+}
+
+static int body_late_look(struct rank *rank)
+{
+	struct moecomm_group_info info = {.size = sizeof(info)};
+	moecomm_group *group = rank_join(rank);
+	pthread_t looker;
+
+	EXPECT_TRUE(group);
+	EXPECT(check_round(group, rank->rank, 2, 1, 0, 0), MOECOMM_OK);
+	if (rank->rank == 1) {
+		await_step(3);
+		EXPECT(moecomm_group_abort(group, "late"), MOECOMM_OK);
+		atomic_store(&step, 4);
+	} else {
+		atomic_store(&step, 1);
+		await_step(2);
+		/* nobody but the board can tell then */
+		do {
+			usleep(1000);
+			EXPECT(moecomm_group_query(group, &info), MOECOMM_OK);
+		} while (info.daemon_connected);
+		atomic_store(&step, 3);
+		await_step(4);
+		EXPECT(pthread_create(&looker, NULL, query_once, group), 0);
+		usleep(300000);
+		atomic_store(&step, 5);
+	}
+	await_step(6);
+	EXPECT(moecomm_group_rejoin(group), MOECOMM_OK);
+	EXPECT(check_round(group, rank->rank, 2, 1, 1, 0), MOECOMM_OK);
+	if (rank->rank == 0) {
+		pthread_join(looker, NULL);
+		atomic_store(&step, 7);
+	}
+	await_step(7);
+	EXPECT(moecomm_group_query(group, &info), MOECOMM_OK);
+	EXPECT(info.status, MOECOMM_OK);
+	EXPECT(check_round(group, rank->rank, 2, 1, 2, 0), MOECOMM_OK);
+	moecomm_group_leave(group);
+	return 0;
+}
+
+static void *run_late_look(void *ret_n_failed)
+{
+	*(int *)ret_n_failed = run_threads("late-look", 2, body_late_look, NULL);
+	/* whoever still waits for a rank that failed */
+	atomic_store(&step, 7);
+	return NULL;
+}
+
+/* Who was held up between seeing an end and saying so must not end the epoch that came after. */
+static void test_late_look(void **state)
+{
+	int n_failed = -1;
+	pthread_t runner;
+
+	(void)state;
+	setenv("MOECOMM_INJECT_CLIENT", "look_delay_ms:3000", 1);
+	assert_int_equal(pthread_create(&runner, NULL, run_late_look, &n_failed), 0);
+	/* a daemon ends with the thread that started it */
+	await_step(1);
+	ranks_daemon_kill();
+	atomic_store(&step, 2);
+	await_step(5);
+	ranks_daemon_restart();
+	if (atomic_load(&step) == 5)
+		atomic_store(&step, 6);
+	pthread_join(runner, NULL);
+	unsetenv("MOECOMM_INJECT_CLIENT");
+	assert_int_equal(n_failed, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_races),
+		cmocka_unit_test(test_late_look),
 	};
 
 	return cmocka_run_group_tests(tests, ranks_daemon_start, ranks_daemon_finish);
