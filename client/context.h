@@ -26,6 +26,7 @@ struct moecomm_context {
 	struct mc_link link;    /* fd -1 while the daemon is away */
 	bool stop;
 	bool retry_now;     /* a call waits: do not sit out the back-off */
+	bool dialing;       /* waking the thread now would only end its try to connect */
 	unsigned n_waiting; /* calls that wait for the daemon to come back */
 	uint32_t last_serial;
 	struct mc_call *calls;        /* that wait for a reply */

@@ -135,7 +135,8 @@ static bool wait_for_link(moecomm_context *context, int64_t timeout_ms)
 	context->n_waiting++;
 	while (context->link.fd < 0) {
 		context->retry_now = true;
-		wake(context);
+		if (!context->dialing)
+			wake(context);
 		if (pthread_cond_timedwait(&context->changed, &context->lock, &at) == ETIMEDOUT)
 			break;
 	}
@@ -417,20 +418,22 @@ static int reconnect(moecomm_context *context, int wait_ms)
 	struct mc_link link = MC_LINK_INIT;
 	char detail[MC_ERROR_BYTES];
 	enum moecomm_status status;
-	bool go;
+	bool is_woken = poll(&woken, 1, wait_ms) > 0;
 
-	if (poll(&woken, 1, wait_ms) > 0) {
-		drain_wake(context);
-		pthread_mutex_lock(&context->lock);
-		go = context->retry_now && !context->stop;
-		context->retry_now = false;
+	pthread_mutex_lock(&context->lock);
+	/* under the lock: from here on only the end of the context wakes */
+	drain_wake(context);
+	context->dialing = !context->stop && (!is_woken || context->retry_now);
+	context->retry_now = false;
+	if (!context->dialing) {
 		pthread_mutex_unlock(&context->lock);
-		if (!go)
-			return wait_ms;
+		return wait_ms;
 	}
+	pthread_mutex_unlock(&context->lock);
 	status = mc_link_open(
 		&context->address, context->label, DIAL_MS, context->wake_fd, &link, detail);
 	pthread_mutex_lock(&context->lock);
+	context->dialing = false;
 	if (status == MOECOMM_OK) {
 		context->link = link;
 		mc_log("connected to the daemon at %s again", context->address.sun_path);

@@ -2,8 +2,11 @@
 /* Notices, aborts, a daemon that goes and comes, rejoin and leave; two ranks in this process. */
 #include "integration/client/harness.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -414,6 +417,43 @@ static void test_deaf_daemon(void **state)
 	assert_true(now_ms() - begin < 5000);
 }
 
+static void *ask(void *group)
+{
+	moecomm_group_set_deadlines(group, 1000, 0, 0);
+	return NULL;
+}
+
+/* Whoever asks for something meanwhile waits for the try to connect, and does not break it off. */
+static void test_a_slow_greeting_is_awaited(void **state)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct pair *pair = *state;
+	struct pollfd listener;
+	pthread_t thread[6];
+	int fd, n_more = 0;
+
+	pair->fake = fake_stop(pair->fake);
+	wait_connected(pair, 0);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s", test_socket());
+	unlink(address.sun_path);
+	listener = (struct pollfd){
+		.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), .events = POLLIN};
+	assert_int_equal(bind(listener.fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(listener.fd, 16), 0);
+	assert_int_equal(poll(&listener, 1, 5000), 1);
+	fd = accept4(listener.fd, NULL, NULL, SOCK_CLOEXEC);
+	for (size_t i = 0; i < 6; i++) {
+		assert_int_equal(pthread_create(&thread[i], NULL, ask, pair->group[0]), 0);
+		n_more += poll(&listener, 1, 50) == 1;
+	}
+	for (size_t i = 0; i < 6; i++)
+		pthread_join(thread[i], NULL);
+	close(fd);
+	close(listener.fd);
+	unlink(address.sun_path);
+	assert_int_equal(n_more, 0);
+}
+
 /* After a fork the child is told, rather than crashed; and the parent's epoch goes on. */
 static void test_fork(void **state)
 {
@@ -457,6 +497,7 @@ int main(int argc, char **argv)
 		TEST(test_rejoin_fails),
 		TEST(test_leave_ends_ops),
 		TEST(test_deaf_daemon),
+		TEST(test_a_slow_greeting_is_awaited),
 		TEST(test_fork),
 	};
 
