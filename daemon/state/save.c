@@ -221,6 +221,9 @@ void mc_state_save(struct mc_state *state)
 		mc_store_name(MC_STORE_STATE, state->serial - 1, 0, name);
 		mc_store_remove(&state->store, name, 1);
 	}
+	/* what is left to tell is tried again */
+	if (!mc_store_settle(&state->store) && state->handles_open)
+		uv_timer_start(&state->save_timer, on_save, RETRY_AFTER_MS, 0);
 }
 
 static void on_save(uv_timer_t *timer)

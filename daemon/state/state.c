@@ -37,4 +37,5 @@ void mc_state_close(struct mc_daemon *daemon)
 	uv_close((uv_handle_t *)&state->save_timer, NULL);
 	uv_close((uv_handle_t *)&state->resume_timer, NULL);
 	state->handles_open = false;
+	mc_store_close(&state->store);
 }

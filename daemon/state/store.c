@@ -3,27 +3,97 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <systemd/sd-daemon.h>
+#include <unistd.h>
 #include "daemon/log.h"
 #include "kernels/lamport.h"
 
+/* How long the loop may wait for a manager that does not read; sd_notify would wait for ever. */
+#define SEND_TIMEOUT_S 1
+
+static bool open_socket(struct mc_store *store, const char *path)
+{
+	const struct timeval limit = {.tv_sec = SEND_TIMEOUT_S};
+	size_t n = path ? strlen(path) : 0;
+
+	if (!n || n >= sizeof(store->address.sun_path) || (*path != '/' && *path != '@'))
+		return false;
+	store->address.sun_family = AF_UNIX;
+	memcpy(store->address.sun_path, path, n);
+	if (*path == '@')
+		store->address.sun_path[0] = 0; /* abstract: its name is as long as it says */
+	store->n_address = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (*path == '/'));
+	store->socket_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (store->socket_fd < 0) {
+		mc_log(LOG_WARNING, "cannot reach the service manager's fd store: socket: %s",
+			strerror(errno));
+		return false;
+	}
+	setsockopt(store->socket_fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	return true;
+}
+
 void mc_store_open(struct mc_store *store)
 {
-	const char *socket = getenv("NOTIFY_SOCKET"), *max = getenv("FDSTORE");
+	const char *max = getenv("FDSTORE");
 	char *end;
 	unsigned long n;
 
 	memset(store, 0, sizeof(*store));
-	if (!socket || !*socket || !max || *max < '0' || *max > '9')
+	store->socket_fd = -1;
+	if (!max || *max < '0' || *max > '9')
 		return;
 	n = strtoul(max, &end, 10);
 	if (*end || !n)
 		return;
-	store->is_open = true;
+	store->is_open = open_socket(store, getenv("NOTIFY_SOCKET"));
 	store->max_fds = n < MC_STORE_MAX_FDS ? (uint32_t)n : MC_STORE_MAX_FDS;
+}
+
+void mc_store_close(struct mc_store *store)
+{
+	if (store->is_open)
+		close(store->socket_fd);
+	store->is_open = false;
+	free(store->untold);
+	store->untold = NULL;
+	store->n_untold = store->n_allocated = 0;
+}
+
+/* Returns 0 or -errno. fd: -1 for none. */
+static int tell(struct mc_store *store, const char *text, int fd)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec part = {(void *)text, strlen(text)};
+	struct msghdr message = {.msg_name = &store->address,
+		.msg_namelen = store->n_address,
+		.msg_iov = &part,
+		.msg_iovlen = 1};
+	ssize_t n;
+
+	if (fd >= 0) {
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control);
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof(int));
+	}
+	do
+		n = sendmsg(store->socket_fd, &message,
+			MSG_NOSIGNAL | (store->is_slow ? MSG_DONTWAIT : 0));
+	while (n < 0 && errno == EINTR);
+	store->is_slow = n < 0 && errno == EAGAIN;
+	return n < 0 ? -errno : 0;
 }
 
 void mc_store_name(
@@ -102,19 +172,58 @@ int mc_store_put(struct mc_store *store, const char *name, int fd)
 
 	if (!mc_store_has_room(store, 1))
 		return -ENOSPC;
+	if (!mc_store_settle(store))
+		return -EAGAIN;
 	/* FDPOLL=0: a device's fd that reports a hang-up is still the memory that we want back */
 	snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s\nFDPOLL=0", name);
-	r = sd_pid_notify_with_fds(0, 0, text, &fd, 1);
-	if (r < 0)
+	r = tell(store, text, fd);
+	if (r)
 		return r;
 	store->n_fds++;
 	return 0;
+}
+
+static int tell_removed(struct mc_store *store, const char *name)
+{
+	char text[MC_STORE_NAME_BYTES + 64];
+
+	snprintf(text, sizeof(text), "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	return tell(store, text, -1);
+}
+
+/* Out of memory it is lost: the next run of the daemon finds the fd and takes it out. */
+static void put_off(struct mc_store *store, const char *name)
+{
+	if (store->n_untold == store->n_allocated) {
+		size_t n = store->n_allocated ? 2 * store->n_allocated : 64;
+		void *more = realloc(store->untold, n * sizeof(*store->untold));
+
+		if (!more)
+			return;
+		store->untold = more;
+		store->n_allocated = n;
+	}
+	snprintf(store->untold[store->n_untold++], sizeof(*store->untold), "%s", name);
+}
+
+bool mc_store_settle(struct mc_store *store)
+{
+	size_t n = 0;
+
+	while (n < store->n_untold && tell_removed(store, store->untold[n]) != -EAGAIN)
+		n++;
+	if (n) {
+		store->n_untold -= n;
+		memmove(store->untold, store->untold + n, store->n_untold * sizeof(*store->untold));
+	}
+	return !store->n_untold;
 }
 
 void mc_store_remove(struct mc_store *store, const char *name, uint32_t n)
 {
 	if (!store->is_open)
 		return;
-	sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	if (!mc_store_settle(store) || tell_removed(store, name) == -EAGAIN)
+		put_off(store, name);
 	store->n_fds -= n < store->n_fds ? n : store->n_fds;
 }

@@ -715,6 +715,47 @@ static void a_full_store_is_no_harm(void **state)
 	expect_clean(pairs, 3);
 }
 
+/* Nobody takes out of the socket what the daemon tells: its clients must not feel it. */
+static void a_manager_that_does_not_read_is_no_harm(void **state)
+{
+	enum { N = 64 };
+	static struct mc_wire_client client[N];
+	static struct mc_wire_layout layout[N];
+	struct mc_wire_join join = {.group = "large", .world_size = N};
+	struct pair kept, pair;
+	uint64_t begun;
+
+	(void)state;
+	pair_form(&kept, "kept");
+	mc_fd_store_wait_count(&store, "e", N_FDS, SOON_MS);
+	/* the stand-in reads with the lock held */
+	pthread_mutex_lock(&store.lock);
+	begun = mc_test_now_ms();
+	for (int r = 0; r < N; r++)
+		mc_wire_client_open(&client[r], daemon_.socket, "test");
+	mc_wire_form(client, layout, &join);
+	for (int r = 0; r < N; r++) {
+		mc_wire_client_close(&client[r]);
+		mc_wire_layout_clear(&layout[r]);
+	}
+	pair_close(&kept);
+	mc_wire_client_open(&client[0], daemon_.socket, "test");
+	mc_wire_wait_state(&client[0], "large", 0, SOON_MS);
+	mc_wire_wait_state(&client[0], "kept", 0, SOON_MS);
+	mc_wire_client_close(&client[0]);
+	assert_true(mc_test_now_ms() - begun < SOON_MS / 2);
+	assert_true(mc_test_daemon_log_has(&daemon_, "cannot store the memory of group large"));
+	pthread_mutex_unlock(&store.lock);
+	/* what could not be told then is told now, and what comes is stored */
+	mc_fd_store_wait_count(&store, "e", 0, SOON_MS);
+	pair_form(&pair, "after");
+	mc_fd_store_wait_count(&store, "e", N_FDS, SOON_MS);
+	mc_test_daemon_kill(&daemon_);
+	mc_fd_store_restart(&store, &daemon_);
+	expect_resumed(&pair);
+	expect_clean(&pair, 1);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -733,6 +774,7 @@ int main(void)
 		TEST(who_returns_to_an_ended_epoch_is_told),
 		TEST(a_join_instead_of_a_return),
 		TEST(a_full_store_is_no_harm),
+		TEST(a_manager_that_does_not_read_is_no_harm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
