@@ -54,20 +54,10 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	else if (i < most)
 		load(i);
 	__syncthreads();
-	if (entry.identity.z != 0)
-		return;
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!mc_counts_fit(a)) {
-		if (blockIdx.x == 0 && threadIdx.x == 0)
-			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
+	if (!mc_combine_enter(a, &entry, call, mc_counts_fit(a)))
 		return;
-	}
-	if (threadIdx.x < MC_WARP) {
-		mc_combine_control(a, &entry);
-		return;
-	}
-
 	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	uint8_t *const ring = a.c.ring + data;
@@ -193,7 +183,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 {
 	constexpr int N = mc_vector_of_type<T>::N;
 	__shared__ struct mc_entry entry;
-	const uint32_t n_threads = blockDim.x - MC_WARP, n_peers = a.c.world_size - 1u;
+	const uint32_t n_threads = blockDim.x - MC_WARP;
 	const uint64_t step = (uint64_t)gridDim.x * n_threads;
 	const uint64_t thread = (uint64_t)blockIdx.x * n_threads + threadIdx.x - MC_WARP;
 
@@ -201,40 +191,16 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	if (threadIdx.x < MC_WARP)
 		mc_fetch_entry(a.c, &entry);
 	__syncthreads();
-	if (entry.identity.z != 0)
-		return;
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!mc_counts_fit(a)) {
-		if (blockIdx.x == 0 && threadIdx.x == 0)
-			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
+	if (!mc_combine_enter(a, &entry, call, mc_counts_fit(a)))
 		return;
-	}
-	if (threadIdx.x < MC_WARP) {
-		mc_combine_control(a, &entry);
-		return;
-	}
-
 	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	const uint64_t own_bytes = mc_own_rows(a) * a.row_bytes;
 
-	for (uint64_t i = thread; i < (a.most_rows * a.row_bytes + 15u) / 16u; i += step)
-		for (uint32_t j = 0; j < n_peers; j++) {
-			const uint64_t n_bytes = mc_peer_rows(a, j) * a.row_bytes;
-
-			if (i * 16u < n_bytes) {
-				const uint64_t rest = n_bytes - i * 16u;
-				const uint4 v = mc_read_any(a.input + a.offset[j] + i * 16u,
-					rest < 16u ? (uint32_t)rest : 16u);
-
-				if (mc_same(v, sentinel)) {
-					mc_raise_plain(a.c, MC_FAULT_SENTINEL, a.c.rank, call);
-					return;
-				}
-				mc_store(a.slot[j] + data + i * 16u, v);
-			}
-		}
+	if (!mc_push_any(a, sentinel, call, data, thread, step))
+		return;
 	for (uint64_t i = thread; i * 16u < own_bytes; i += step) {
 		const uint64_t rest = own_bytes - i * 16u;
 		const uint32_t n = rest < 16u ? (uint32_t)rest : 16u;

@@ -86,6 +86,59 @@ __device__ __forceinline__ void mc_combine_control(
 		[&](uint32_t) { return mc_own_rows(a); });
 }
 
+/*
+ * What all combine kernels do once the CTA has met: leave a failed epoch, refuse counts that do not
+ * fit, let the control warp do its work. False: this thread has nothing more to do.
+ */
+template <int M>
+__device__ __forceinline__ bool mc_combine_enter(
+	const mc_combine_args<M> &a, const struct mc_entry *entry, uint64_t call, bool counts_fit)
+{
+	if (entry->identity.z != 0)
+		return false;
+	if (!counts_fit) {
+		if (blockIdx.x == 0 && threadIdx.x == 0)
+			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
+		return false;
+	}
+	if (threadIdx.x < MC_WARP) {
+		mc_combine_control(a, entry);
+		return false;
+	}
+	return true;
+}
+
+/*
+ * Pushes rows of any size and address, a vector at a time, from vector `first` on, `step` apart.
+ * data: where the slot's data lies for this call. False: a vector equals the sentinel (which is
+ * told and not sent).
+ */
+template <int M>
+__device__ __forceinline__ bool mc_push_any(const mc_combine_args<M> &a, uint4 sentinel,
+	uint64_t call, uint64_t data, uint64_t first, uint64_t step)
+{
+	bool ok = true;
+
+	for (uint64_t i = first; i < (a.most_rows * a.row_bytes + 15u) / 16u; i += step)
+		for (uint32_t j = 0; j + 1u < a.c.world_size; j++) {
+			const uint64_t n_bytes = mc_peer_rows(a, j) * a.row_bytes;
+
+			if (i * 16u < n_bytes) {
+				const uint64_t rest = n_bytes - i * 16u;
+				const uint4 v = mc_read_any(a.input + a.offset[j] + i * 16u,
+					rest < 16u ? (uint32_t)rest : 16u);
+
+				if (mc_same(v, sentinel))
+					ok = false;
+				else
+					mc_store(a.slot[j] + data + i * 16u, v);
+			}
+		}
+	if (!ok)
+		mc_raise_plain(a.c, MC_FAULT_SENTINEL, a.c.rank, call);
+	return ok;
+}
+
 /* ---- host side ---- */
 
 template <int M>

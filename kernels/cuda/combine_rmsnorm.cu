@@ -75,20 +75,10 @@ __global__ void __launch_bounds__((B + 1) * MC_WARP)
 		load_parts(blockIdx.x);
 	}
 	__syncthreads();
-	if (entry.identity.z != 0)
-		return;
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!fit) {
-		if (blockIdx.x == 0 && threadIdx.x == 0)
-			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
+	if (!mc_combine_enter(a, &entry, call, fit))
 		return;
-	}
-	if (threadIdx.x < MC_WARP) {
-		mc_combine_control(a, &entry);
-		return;
-	}
-
 	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	bool ok = true;

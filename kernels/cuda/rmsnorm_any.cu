@@ -44,46 +44,19 @@ __global__ void __launch_bounds__(1024) rmsnorm_any(const __grid_constant__ mc_c
 			stop = 0;
 	}
 	__syncthreads();
-	if (entry.identity.z != 0)
-		return;
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!mc_counts_fit(a)) {
-		if (blockIdx.x == 0 && threadIdx.x == 0)
-			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
+	if (!mc_combine_enter(a, &entry, call, mc_counts_fit(a)))
 		return;
-	}
-	if (threadIdx.x < MC_WARP) {
-		mc_combine_control(a, &entry);
-		return;
-	}
-
 	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	const uint64_t first_thread = (uint64_t)blockIdx.x * n_threads + t;
 	const uint64_t step = (uint64_t)gridDim.x * n_threads;
 	const uint32_t own_rows = mc_own_rows(a);
-	bool ok = true;
+	bool ok = mc_push_any(a, sentinel, call, data, first_thread, step);
 
-	for (uint64_t i = first_thread; i < (a.most_rows * a.row_bytes + 15u) / 16u; i += step)
-		for (uint32_t j = 0; j < n_peers; j++) {
-			const uint64_t n_bytes = mc_peer_rows(a, j) * a.row_bytes;
-
-			if (i * 16u < n_bytes) {
-				const uint64_t rest = n_bytes - i * 16u;
-				const uint4 v = mc_read_any(a.input + a.offset[j] + i * 16u,
-					rest < 16u ? (uint32_t)rest : 16u);
-
-				if (mc_same(v, sentinel))
-					ok = false;
-				else
-					mc_store(a.slot[j] + data + i * 16u, v);
-			}
-		}
-	if (!ok) {
-		mc_raise_plain(a.c, MC_FAULT_SENTINEL, a.c.rank, call);
+	if (!ok)
 		stop = 1;
-	}
 
 	uint32_t block_rows = 1;
 
