@@ -8,6 +8,10 @@
 #include "client/moecomm.h"
 #include "kernels/host/host.h"
 
+/* How long a close waits for work on the device; and once a leave has waited in vain. */
+#define CLOSE_MS 2000u
+#define STUCK_MS 100u
+
 /* Makes the device's context current for the calling thread; every entry but the getters does. */
 static int enter(struct mc_backend_rank *rank, struct mc_backend_error *ret_error)
 {
@@ -34,7 +38,7 @@ static void cuda_close(struct mc_backend_rank *rank)
 		return;
 	if (rank->context) {
 		if (enter(rank, &ignored) == 0) {
-			mc_rank_unmap(rank, 2000);
+			mc_rank_unmap(rank, rank->stuck ? STUCK_MS : CLOSE_MS);
 			if (!rank->stuck) {
 				mc_rank_unreserve(rank);
 				if (rank->stream)

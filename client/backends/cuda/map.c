@@ -12,8 +12,10 @@
 #include "client/inject.h"
 #include "client/moecomm.h"
 
-/* After the failed flag is set, a waiting kernel leaves within its next look, far below this. */
+/* Before the next epoch can be mapped. */
 #define LEAVE_MS 2000u
+/* After the failed flag is set, a waiting kernel leaves within its next look, far below this. */
+#define LEAST_LEAVE_MS 250u
 /* A 4-byte copy by the copy engine; only a dead device takes longer. */
 #define POISON_MS 500u
 
@@ -471,16 +473,20 @@ static void post_last_calls(struct mc_backend_rank *rank)
 
 void mc_rank_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms)
 {
+	uint32_t half_ms = timeout_ms / 2;
+	bool idle;
+
 	if (!rank->mapped && !rank->stuck)
 		return;
-	if (!mc_rank_wait_idle(rank, timeout_ms)) {
+	/* what was stuck has been told already */
+	idle = mc_rank_wait_idle(rank, rank->stuck ? timeout_ms : half_ms);
+	if (!idle && !rank->stuck) {
 		/* ours leave when told; what else may run there is not ours to end */
 		mc_rank_poison(rank, MC_FAULT_ABORTED);
-		rank->stuck = !mc_rank_wait_idle(rank, LEAVE_MS);
-	} else {
-		rank->stuck = false;
+		idle = mc_rank_wait_idle(rank, half_ms > LEAST_LEAVE_MS ? half_ms : LEAST_LEAVE_MS);
 	}
 	pthread_mutex_lock(&rank->lock);
+	rank->stuck = !idle;
 	if (!rank->stuck)
 		post_last_calls(rank);
 	rank->mapped = false;

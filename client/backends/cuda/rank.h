@@ -56,6 +56,10 @@ struct mc_backend_rank {
 
 int mc_rank_map(struct mc_backend_rank *rank, const struct mc_backend_epoch *epoch,
 	uint32_t *ret_failed_peer, struct mc_backend_error *ret_error);
+/*
+ * Waits for work on the device: half the time for it to end by itself, half for ops that have been
+ * told to leave. What does not end keeps its memory.
+ */
 void mc_rank_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms);
 /* Gives the reserved addresses back; nothing of an epoch is mapped any more. */
 void mc_rank_unreserve(struct mc_backend_rank *rank);
