@@ -92,6 +92,7 @@ static void recharge(struct mc_conn *conn, enum mc_quota_kind kind, size_t now, 
 			"client %s (pid %u, uid %u) is cut off: the connections of its user do not "
 			"read their replies (%s)",
 			conn->label, conn->pid, conn->uid, mc_quota_name(kind));
+		conn->cut_off = "its user's connections do not read their replies";
 		mc_conn_doom(conn);
 		return;
 	}
@@ -210,10 +211,13 @@ void mc_conn_send(struct mc_conn *conn, uint16_t type, uint32_t serial,
 		mc_log_limited(&slow_limit, LOG_ERR, NULL,
 			"cannot send %s to client %s (pid %u): %s", mc_frame_type_name(type),
 			conn->label, conn->pid, strerror(-r));
-	if (r)
+	if (r) {
+		conn->cut_off = r == -ENOBUFS ? "it does not read its replies"
+					      : "a reply could not be sent";
 		mc_conn_doom(conn);
-	else
+	} else {
 		flush(conn);
+	}
 }
 
 void mc_conn_done(struct mc_conn *conn, uint32_t serial, uint32_t status, const char *format, ...)
@@ -241,6 +245,7 @@ static void broken(struct mc_conn *conn, const char *what)
 	mc_log_limited(&broken_limit, LOG_WARNING, NULL,
 		"closing the connection of client %s (pid %u, uid %u): %s", conn->label, conn->pid,
 		conn->uid, what);
+	conn->cut_off = "it does not keep to the protocol";
 	/* a client of ours that has a fault reads why; anybody else loses nothing */
 	mc_conn_done(conn, 0, MC_STATUS_PROTOCOL, "the daemon closes the connection: %s", what);
 	mc_conn_close_when_sent(conn);

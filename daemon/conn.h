@@ -33,6 +33,7 @@ struct mc_conn {
 	bool has_queried;     /* once asked for status or the like, which takes us time */
 	bool doomed;          /* no request is handled any more */
 	bool close_when_sent; /* doomed once the queue is empty */
+	const char *cut_off;  /* why we end it; NULL: its peer does */
 	bool closing;
 	bool wants_write;
 	struct mc_frame_reader *reader;

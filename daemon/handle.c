@@ -16,6 +16,7 @@ static void refuse_and_close(
 	mc_log_limited(&malformed_limit, LOG_WARNING, NULL,
 		"closing the connection of client %s (pid %u, uid %u): %s%s%s", conn->label,
 		conn->pid, conn->uid, what, *field ? ": " : "", field);
+	conn->cut_off = "it does not keep to the protocol";
 	mc_conn_done(conn, serial, status, "%s%s%s", what, *field ? ": " : "", field);
 	mc_conn_close_when_sent(conn);
 }

@@ -158,6 +158,9 @@ void mc_member_lost(struct mc_member *member)
 	struct mc_epoch *epoch = member->epoch;
 	enum mc_group_state state = epoch->state;
 	uint32_t rank = member->rank;
+	/* the process may live on, and its log says nothing: ours does */
+	const char *why = member->conn ? member->conn->cut_off : NULL;
+	const char *how = why ? "was cut off by the daemon: " : "ended";
 	char text[256];
 
 	if (state == MC_GROUP_FAILED || state == MC_GROUP_FORMING) {
@@ -169,11 +172,11 @@ void mc_member_lost(struct mc_member *member)
 	mc_member_drop(member);
 	if (state <= MC_GROUP_PROBING)
 		mc_epoch_end(epoch, MC_STATUS_PEER_LOST, rank, MC_NO_RANK,
-			"%s of group %s ended while the group was %s: join again", text,
-			epoch->group->name, mc_group_state_name(state));
+			"%s of group %s %s%s while the group was %s: join again", text,
+			epoch->group->name, how, why ? why : "", mc_group_state_name(state));
 	else
-		mc_epoch_end(epoch, MC_STATUS_PEER_LOST, rank, MC_NO_RANK, "%s of group %s ended",
-			text, epoch->group->name);
+		mc_epoch_end(epoch, MC_STATUS_PEER_LOST, rank, MC_NO_RANK, "%s of group %s %s%s",
+			text, epoch->group->name, how, why ? why : "");
 }
 
 void mc_groups_conn_gone(struct mc_groups *groups, struct mc_conn *conn)

@@ -74,6 +74,21 @@ static void a_dead_rank_is_named_to_all_and_on_the_board(void **state)
 	clear(&group);
 }
 
+/* It lives: nobody is to look for a process that ended. */
+static void a_rank_that_is_cut_off_did_not_end(void **state)
+{
+	struct group group;
+	uint32_t rank;
+
+	(void)state;
+	form(&group, 2, 0);
+	mc_wire_send_bytes(group.clients[1].fd, "this is no frame", 16);
+	mc_wire_expect_notice(&group.clients[0], MC_STATUS_PEER_LOST,
+		"was cut off by the daemon: it does not keep to the protocol", &rank, SOON_MS);
+	assert_int_equal(rank, 1);
+	clear(&group);
+}
+
 static void holders_are_listed_until_they_let_go(void **state)
 {
 	struct group group;
@@ -418,6 +433,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		HARNESS_TEST(a_dead_rank_is_named_to_all_and_on_the_board),
+		HARNESS_TEST(a_rank_that_is_cut_off_did_not_end),
 		HARNESS_TEST(holders_are_listed_until_they_let_go),
 		HARNESS_TEST(who_leaves_does_not_fail_slower_peers),
 		HARNESS_TEST(an_op_that_the_leaver_will_not_serve_ends_at_once),
