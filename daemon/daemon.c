@@ -103,6 +103,7 @@ static void check_ready(struct mc_daemon *daemon)
 	} else if (!daemon->service.is_ready) {
 		mc_log(LOG_INFO, "serving at %s with backend %s", daemon->config.socket,
 			daemon->backend->name);
+		mc_daemon_update_status(daemon);
 		mc_service_ready(&daemon->service);
 		/* settled for this run: looking on would only wake an idle daemon */
 		if (daemon->backend == &mc_daemon_backend_host && daemon->cuda_started) {

@@ -63,18 +63,19 @@ static void on_pace(uv_timer_t *timer)
 		settle(service);
 }
 
-/* Sends what is owed; what can't be sent now is tried again at the next pace. */
+/* Sends what is owed, as one message, so that whoever waited for READY reads the status of now;
+ * what can't be sent now is tried again at the next pace. */
 static void settle(struct mc_service *service)
 {
-	char text[sizeof(service->status) + 16];
+	char text[sizeof(service->status) + 32];
+	int n = 0;
 
-	if (service->owes_ready && notify(service, "READY=1") != -EAGAIN)
-		service->owes_ready = false;
-	if (service->owes_status) {
-		snprintf(text, sizeof(text), "STATUS=%s", service->status);
-		if (notify(service, text) != -EAGAIN)
-			service->owes_status = false;
-	}
+	if (service->owes_status)
+		n = snprintf(text, sizeof(text), "STATUS=%s\n", service->status);
+	if (service->owes_ready)
+		snprintf(text + n, sizeof(text) - (size_t)n, "READY=1");
+	if ((service->owes_status || service->owes_ready) && notify(service, text) != -EAGAIN)
+		service->owes_status = service->owes_ready = false;
 	uv_timer_start(&service->pace, on_pace, PACE_MS, 0);
 }
 
