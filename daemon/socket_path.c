@@ -140,9 +140,15 @@ static int set_group(const char *path, const char *name, char *ret_error, size_t
 			"does) or unset "
 			"it",
 			name);
-	if (lchown(path, (uid_t)-1, found->gr_gid))
-		return FAIL(-errno, "cannot give the socket %s to group %s: %s", path, name,
-			strerror(errno));
+	if (lchown(path, (uid_t)-1, found->gr_gid)) {
+		r = -errno;
+		return FAIL(r, "cannot give the socket %s to group %s: %s%s%s", path, name,
+			strerror(-r),
+			r == -EPERM
+				? "; the daemon must be in it: in its unit, SupplementaryGroups="
+				: "",
+			r == -EPERM ? name : "");
+	}
 	return 0;
 }
 
