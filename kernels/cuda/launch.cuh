@@ -92,17 +92,16 @@ static inline bool mc_is_early(const struct mc_cuda_rank *rank, struct mc_shape 
 }
 
 /*
- * Launches kernel i of the set with the shape, cut down to what is resident together with the other
- * ranks of the device. args begin with the struct mc_call.
+ * Launches kernel i of the set, which takes Args by value, with the shape, cut down to what is
+ * resident together with the other ranks of the device.
  */
-static inline cudaError_t mc_launch(const struct mc_cuda_rank *rank,
-	const struct mc_kernel_set *set, uint32_t i, struct mc_shape shape, void *args,
-	void *stream)
+template <class Args>
+static cudaError_t mc_launch(const struct mc_cuda_rank *rank, const struct mc_kernel_set *set,
+	uint32_t i, struct mc_shape shape, Args *args, void *stream)
 {
 	uint32_t warps = shape.data_warps + 1u, limit;
 	cudaLaunchConfig_t config = {};
 	cudaLaunchAttribute attribute[2] = {};
-	void *arguments[1] = {args};
 
 	config.attrs = attribute;
 	if (shape.cluster > 1) {
@@ -122,12 +121,12 @@ static inline cudaError_t mc_launch(const struct mc_cuda_rank *rank,
 	config.blockDim = dim3(warps * MC_WARP);
 	config.stream = (cudaStream_t)stream;
 	if (mc_is_early(rank, shape)) {
-		((struct mc_call *)args)->early_launch = 1;
+		args->c.early_launch = 1;
 		attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
 		attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
 		config.numAttrs++;
 	}
-	return cudaLaunchKernelExC(&config, set->function[i], arguments);
+	return cudaLaunchKernelEx(&config, (void (*)(Args))set->function[i], *args);
 }
 
 #endif

@@ -7,21 +7,28 @@
 #define MC_PROBE_RESULT_TIMEOUT 1u
 #define MC_PROBE_RESULT_CORRUPT 2u
 
-__global__ void mask_ids(const __grid_constant__ struct mc_call c, int32_t *ids, uint64_t rows,
-	uint64_t topk, const int32_t *count)
+struct mask_args {
+	struct mc_call c;
+	int32_t *ids;
+	uint64_t rows;
+	uint64_t topk;
+	const int32_t *count;
+};
+
+__global__ void mask_ids(const __grid_constant__ struct mask_args a)
 {
-	mc_wait_predecessor(c);
-	const int32_t valid = mc_read_count(count);
+	mc_wait_predecessor(a.c);
+	const int32_t valid = mc_read_count(a.count);
 	const uint64_t step = (uint64_t)gridDim.x * blockDim.x;
 	const uint64_t thread = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
 
-	if (valid < 0 || (uint64_t)valid > rows) {
-		if (thread == 0 && mc_load_word(&c.control->failed) == 0)
-			mc_raise_plain(c, MC_FAULT_BAD_COUNT, c.rank, 0);
+	if (valid < 0 || (uint64_t)valid > a.rows) {
+		if (thread == 0 && mc_load_word(&a.c.control->failed) == 0)
+			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, 0);
 		return;
 	}
-	uint8_t *from = (uint8_t *)ids + (uint64_t)valid * topk * 4u;
-	const uint64_t n = (rows - (uint64_t)valid) * topk;
+	uint8_t *from = (uint8_t *)a.ids + (uint64_t)valid * a.topk * 4u;
+	const uint64_t n = (a.rows - (uint64_t)valid) * a.topk;
 
 	if (((uintptr_t)from & 3u) == 0) {
 		for (uint64_t i = thread; i < n; i += step)
@@ -105,18 +112,34 @@ static const void *const functions[] = {(const void *)mask_ids, (const void *)pr
 const struct mc_kernel_set mc_local_kernels = {
 	functions, sizeof(functions) / sizeof(functions[0]), 62};
 
+/* No rank waits for these: nothing to keep resident, and no attribute needed. */
+template <class Args>
+static cudaError_t launch_plain(
+	void (*kernel)(Args), unsigned n_ctas, unsigned n_threads, const Args &a, void *stream)
+{
+	cudaLaunchConfig_t config = {};
+
+	config.gridDim = dim3(n_ctas);
+	config.blockDim = dim3(n_threads);
+	config.stream = (cudaStream_t)stream;
+	return cudaLaunchKernelEx(&config, kernel, a);
+}
+
 int mc_cuda_mask_ids(const struct mc_cuda_rank *rank, const struct mc_mask_ids *op, void *stream)
 {
 	const uint64_t n_threads = 256, n = op->rows * op->topk;
 	uint64_t n_ctas = (n + n_threads - 1u) / n_threads;
-	struct mc_call c = mc_call_make(rank, 0, MC_OP_NONE, 0, 0);
+	struct mask_args a;
 
 	if (n_ctas > 2u * rank->device->n_sms)
 		n_ctas = 2u * rank->device->n_sms;
-	/* no rank waits for this one: nothing to keep resident, and no attribute needed */
-	mask_ids<<<n_ctas ? (unsigned)n_ctas : 1u, (unsigned)n_threads, 0, (cudaStream_t)stream>>>(
-		c, op->ids, op->rows, op->topk, op->count);
-	return cudaGetLastError();
+	a.c = mc_call_make(rank, 0, MC_OP_NONE, 0, 0);
+	a.ids = op->ids;
+	a.rows = op->rows;
+	a.topk = op->topk;
+	a.count = op->count;
+	return launch_plain(
+		mask_ids, n_ctas ? (unsigned)n_ctas : 1u, (unsigned)n_threads, a, stream);
 }
 
 int mc_cuda_probe(
@@ -136,8 +159,7 @@ int mc_cuda_probe(
 	a.rank = rank->rank;
 	a.timeout_ns = (timeout_ms ? timeout_ms : MC_DEFAULT_TIMEOUT_MS) * UINT64_C(1000000);
 	a.result = ret_result;
-	probe<<<1, n_warps * MC_WARP, 0, (cudaStream_t)stream>>>(a);
-	return cudaGetLastError();
+	return launch_plain(probe, 1, n_warps * MC_WARP, a, stream);
 }
 
 /* How many clusters of each kind the device holds; none before compute capability 9.0. */

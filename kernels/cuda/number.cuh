@@ -6,7 +6,7 @@
 #ifndef MC_KERNELS_CUDA_NUMBER_CUH
 #define MC_KERNELS_CUDA_NUMBER_CUH
 
-#include <stdint.h>
+#include "kernels/cuda/ptx.cuh"
 
 struct mc_bf16 {
 	static constexpr int PER_WORD = 2;
@@ -27,9 +27,7 @@ __device__ __forceinline__ void mc_unpack(mc_bf16, uint32_t w, float *x)
 
 __device__ __forceinline__ void mc_unpack(mc_fp16, uint32_t w, float *x)
 {
-	asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-		: "=f"(x[0]), "=f"(x[1])
-		: "r"(w));
+	mc_fp16x2_to_fp32(w, x);
 }
 
 __device__ __forceinline__ void mc_unpack(mc_fp32, uint32_t w, float *x)
@@ -40,18 +38,12 @@ __device__ __forceinline__ void mc_unpack(mc_fp32, uint32_t w, float *x)
 /* Rounded to nearest even; a NaN becomes the canonical one (cvt does that by itself). */
 __device__ __forceinline__ uint32_t mc_pack(mc_bf16, const float *x)
 {
-	uint32_t w;
-
-	asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(w) : "f"(x[0]), "f"(x[1]));
-	return w;
+	return mc_fp32_to_bf16x2(x[0], x[1]);
 }
 
 __device__ __forceinline__ uint32_t mc_pack(mc_fp16, const float *x)
 {
-	uint32_t w;
-
-	asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(w) : "f"(x[0]), "f"(x[1]));
-	return w;
+	return mc_fp32_to_fp16x2(x[0], x[1]);
 }
 
 __device__ __forceinline__ uint32_t mc_pack(mc_fp32, const float *x)

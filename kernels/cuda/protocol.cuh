@@ -65,31 +65,6 @@ __device__ __forceinline__ uint64_t mc_u64(uint32_t low, uint32_t high)
 	return (uint64_t)high << 32 | low;
 }
 
-__device__ __forceinline__ uint64_t mc_now_ns(void)
-{
-	uint64_t t;
-
-	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-	return t;
-}
-
-/*
- * Lanes come here from loops of different lengths. Not `bar.sync`: that one is the aligned form,
- * which wants a whole warp at once.
- */
-__device__ __forceinline__ void mc_barrier(int id, uint32_t n_threads)
-{
-	__syncwarp();
-	asm volatile("barrier.sync %0, %1;" : : "r"(id), "r"(n_threads) : "memory");
-}
-
-/* For a warp that only brings something to those who wait there. */
-__device__ __forceinline__ void mc_barrier_arrive(int id, uint32_t n_threads)
-{
-	__syncwarp();
-	asm volatile("barrier.arrive %0, %1;" : : "r"(id), "r"(n_threads) : "memory");
-}
-
 /*
  * Before the first look at anything an earlier kernel may have written. The successor is let in
  * only after that: were it before, the successor's successor could come in as well, and so on,
@@ -99,8 +74,8 @@ __device__ __forceinline__ void mc_wait_predecessor(const struct mc_call &c)
 {
 #if __CUDA_ARCH__ >= 900
 	if (c.early_launch) {
-		asm volatile("griddepcontrol.wait;" : : : "memory");
-		asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+		mc_grid_wait();
+		mc_grid_launch_dependents();
 	}
 #endif
 }
@@ -187,11 +162,7 @@ __device__ __forceinline__ struct mc_start mc_fetch_start(const struct mc_call &
 /* The call number is an operand so that it has been loaded by then. */
 __device__ __forceinline__ void mc_arrive_start(const struct mc_start &start)
 {
-	__syncwarp();
-	asm volatile("{ .reg .b64 call; mov.b64 call, %2; barrier.arrive %0, %1; }"
-		     :
-		     : "r"(MC_BARRIER_TURN), "r"(blockDim.x), "l"(start.call)
-		     : "memory");
+	mc_barrier_arrive_with(MC_BARRIER_TURN, blockDim.x, start.call);
 }
 
 __device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)

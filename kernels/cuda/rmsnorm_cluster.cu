@@ -16,64 +16,6 @@
 
 #define THREADS ((MC_NORM_WARPS + 1u) * MC_WARP)
 
-#if __CUDA_ARCH__ >= 900
-
-__device__ __forceinline__ uint32_t shared_address(const void *at)
-{
-	return (uint32_t)__cvta_generic_to_shared(at);
-}
-
-/* This CTA's shared address in CTA `cta` of the cluster. */
-__device__ __forceinline__ uint32_t shared_of(uint32_t address, uint32_t cta)
-{
-	uint32_t there;
-
-	asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(cta));
-	return there;
-}
-
-__device__ __forceinline__ void begin_barriers(uint64_t *barrier)
-{
-	for (uint32_t i = 0; i < 2; i++)
-		asm volatile("mbarrier.init.shared.b64 [%0], 1;"
-			     :
-			     : "r"(shared_address(&barrier[i]))
-			     : "memory");
-	asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
-}
-
-__device__ __forceinline__ void send_sum(uint32_t to, float sum, uint32_t barrier)
-{
-	asm volatile(
-		"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-		:
-		: "r"(to), "r"(__float_as_uint(sum)), "r"(barrier)
-		: "memory");
-}
-
-__device__ __forceinline__ void expect_sums(uint32_t barrier, uint32_t n_bytes)
-{
-	asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
-		     :
-		     : "r"(barrier), "r"(n_bytes)
-		     : "memory");
-}
-
-__device__ __forceinline__ void wait_sums(uint32_t barrier, uint32_t parity)
-{
-	uint32_t done = 0;
-
-	while (!done)
-		asm volatile("{ .reg .pred p;"
-			     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
-			     "selp.u32 %0, 1, 0, p; }"
-			     : "=r"(done)
-			     : "r"(barrier), "r"(parity)
-			     : "memory");
-}
-
-#endif
-
 template <int W>
 __global__ void __launch_bounds__(THREADS)
 	rmsnorm_cluster(const __grid_constant__ mc_combine_args<7> a)
@@ -84,10 +26,7 @@ __global__ void __launch_bounds__(THREADS)
 	__shared__ struct mc_entry entry;
 	__shared__ float group_sum[2][MC_NORM_MAX_GROUPS];
 	__shared__ uint64_t barrier[2];
-	uint32_t cta, n_ctas;
-
-	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(cta));
-	asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n_ctas));
+	const uint32_t cta = mc_cluster_cta(), n_ctas = mc_cluster_ctas();
 	const uint32_t n_threads = blockDim.x - MC_WARP, n_warps = n_threads / MC_WARP;
 	const uint32_t n_units = (uint32_t)(a.hidden / MC_NORM_RUN);
 	const uint32_t n_groups = (n_units + MC_WARP - 1u) / MC_WARP;
@@ -98,10 +37,10 @@ __global__ void __launch_bounds__(THREADS)
 	const bool in_row = threadIdx.x >= MC_WARP && unit < n_units;
 
 	if (threadIdx.x == 0)
-		begin_barriers(barrier);
+		mc_sums_begin(barrier);
 	__syncwarp();
 	/* nobody sends before all barriers stand: the other half comes before the first sum */
-	asm volatile("barrier.cluster.arrive.release;" : : : "memory");
+	mc_cluster_arrive();
 	mc_wait_predecessor(a.c);
 	const bool fit = mc_counts_fit(a);
 	const uint32_t own_rows = fit ? mc_own_rows(a) : 0;
@@ -136,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
 	if (threadIdx.x < MC_WARP) {
 		if (ok)
 			mc_combine_control(a, &entry);
-		asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+		mc_cluster_wait();
 		return;
 	}
 
@@ -170,7 +109,7 @@ __global__ void __launch_bounds__(THREADS)
 		const bool more = step < a.most_rows - row;
 		const bool taken = in_row && row < own_rows;
 		const uint64_t place = row * a.row_bytes + at;
-		const uint32_t here = shared_address(&barrier[turn]);
+		const uint32_t here = mc_shared_address(&barrier[turn]);
 		uint4 v[P];
 		float x[N], sum = 0.0f;
 
@@ -209,17 +148,17 @@ __global__ void __launch_bounds__(THREADS)
 		__syncwarp();
 		sum = mc_butterfly(sum);
 		if (t == 0)
-			expect_sums(here, n_groups * 4u);
+			mc_sums_expect(here, n_groups * 4u);
 		if (!met)
-			asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+			mc_cluster_wait();
 		met = true;
 		if (group < n_groups && lane < n_ctas)
-			send_sum(shared_of(shared_address(&group_sum[turn][group]), lane), sum,
-				shared_of(here, lane));
+			mc_sums_send(mc_shared_of(mc_shared_address(&group_sum[turn][group]), lane),
+				sum, mc_shared_of(here, lane));
 		/* while the others come: what does not need r */
 		if (ok && taken)
 			mc_write16(a.residual_output + place, mc_pack16<T>(x));
-		wait_sums(here, parity);
+		mc_sums_wait(here, parity);
 		__syncwarp();
 		sum = 0.0f;
 		for (uint32_t g = lane; g < n_groups; g += MC_WARP)
@@ -241,7 +180,7 @@ __global__ void __launch_bounds__(THREADS)
 		turn ^= 1u;
 	}
 	if (!met)
-		asm volatile("barrier.cluster.wait.acquire;" : : : "memory");
+		mc_cluster_wait();
 #endif
 }
 

@@ -3,45 +3,8 @@
 #ifndef MC_KERNELS_CUDA_VECTOR_CUH
 #define MC_KERNELS_CUDA_VECTOR_CUH
 
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/lamport.h"
-
-/*
- * One access of 128 bits, system scope, past the first-level cache: LDG/STG.E.128.STRONG.SYS. The
- * b128 type is what promises that the access is single (a v4 access promises it word by word). No
- * memory clobber: arenas are reached in no other way, and ordinary loads of inputs may move across.
- */
-__device__ __forceinline__ uint4 mc_load(const void *at)
-{
-	uint64_t low, high;
-
-	asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-		     : "=l"(low), "=l"(high)
-		     : "l"(at));
-	return make_uint4(
-		(uint32_t)low, (uint32_t)(low >> 32), (uint32_t)high, (uint32_t)(high >> 32));
-}
-
-__device__ __forceinline__ void mc_store(void *at, uint4 v)
-{
-	uint64_t low = (uint64_t)v.y << 32 | v.x, high = (uint64_t)v.w << 32 | v.z;
-
-	asm volatile("{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.sys.global.b128 [%0], q; }"
-		     :
-		     : "l"(at), "l"(low), "l"(high));
-}
-
-__device__ __forceinline__ uint32_t mc_load_word(const void *at)
-{
-	uint32_t v;
-
-	asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
-	return v;
-}
-
-__device__ __forceinline__ void mc_store_word(void *at, uint32_t v)
-{
-	asm volatile("st.relaxed.sys.global.b32 [%0], %1;" : : "l"(at), "r"(v) : "memory");
-}
 
 __device__ __forceinline__ bool mc_same(uint4 a, uint4 b)
 {
@@ -57,18 +20,6 @@ __device__ __forceinline__ struct mc_vector mc_vector_of(uint4 v)
 }
 
 /* ---- inputs and outputs ---- */
-
-/* This rank's own control data; volatile, so that it stays where it is written. */
-__device__ __forceinline__ uint4 mc_load_own(const void *at)
-{
-	uint4 v;
-
-	asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-		     : "l"(at)
-		     : "memory");
-	return v;
-}
 
 __device__ __forceinline__ uint4 mc_read16(const uint8_t *at)
 {
