@@ -177,6 +177,25 @@ void mc_log_about(int level, const struct mc_log_about *about, const char *forma
 	va_end(args);
 }
 
+void mc_log_end(const char *format, ...)
+{
+	char text[LINE_BYTES], line[LINE_BYTES + 16];
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	clean(text);
+	if (!to_journal) {
+		emit(LOG_ERR, NULL, text);
+		return;
+	}
+	n = snprintf(line, sizeof(line), "<%d>%s\n", LOG_ERR, text);
+	if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0)
+		return;
+}
+
 void mc_log_limited(struct mc_log_limit *limit, int level, const struct mc_log_about *about,
 	const char *format, ...)
 {

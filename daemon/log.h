@@ -37,6 +37,13 @@ void mc_log_about(int level, const struct mc_log_about *about, const char *forma
 void mc_log_limited(struct mc_log_limit *limit, int level, const struct mc_log_about *about,
 	const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/*
+ * The error that ends the program. journald asks whose process has sent a line only when it reads
+ * it, and one that has ended by then has no unit: what matters most would be missing from
+ * `systemctl status`. So it goes through stderr, whose unit journald knows.
+ */
+void mc_log_end(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Milliseconds of CLOCK_MONOTONIC. */
 uint64_t mc_now_ms(void);
 

@@ -54,7 +54,7 @@ static void print_help(void)
 
 static int usage_error(const char *what)
 {
-	fprintf(stderr, "moecommd: error: %s (moecommd --help tells more)\n", what);
+	mc_log_end("%s (moecommd --help tells more)", what);
 	return 2;
 }
 
@@ -77,7 +77,7 @@ static int serve(const struct mc_config *config, const struct mc_config_override
 	char error[512];
 	int r, status = 0;
 
-	mc_log_open((int)config->log_level);
+	mc_log_set_level((int)config->log_level);
 	r = uv_loop_init(&loop);
 	if (r) {
 		mc_log(LOG_ERR, "cannot start: %s", uv_strerror(r));
@@ -87,7 +87,7 @@ static int serve(const struct mc_config *config, const struct mc_config_override
 	if (!r)
 		r = mc_daemon_serve(&daemon, error, sizeof(error));
 	if (r) {
-		mc_log(LOG_ERR, "%s", error);
+		mc_log_end("%s", error);
 		status = 1;
 		mc_daemon_stop(&daemon);
 	} else {
@@ -119,6 +119,7 @@ int main(int argc, char **argv)
 	char error[512];
 	int code;
 
+	mc_log_open(LOG_INFO);
 	opterr = 0;
 	while ((code = getopt_long(argc, argv, ":", options, NULL)) != -1) {
 		switch (code) {
@@ -157,7 +158,7 @@ int main(int argc, char **argv)
 		return usage_error(error);
 	}
 	if (mc_config_load(&overrides, &config, error, sizeof(error))) {
-		fprintf(stderr, "moecommd: error: %s\n", error);
+		mc_log_end("%s", error);
 		return 1;
 	}
 	if (action == ACTION_CHECK_CONFIG) {
