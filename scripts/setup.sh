@@ -3,7 +3,7 @@
 # Installs what building and testing moecomm needs on Debian 12 or Ubuntu 24.04; says what, and does
 # nothing when all is there. Uses sudo when it is not root.
 #
-#   scripts/setup.sh [build|test|fuzz|bundle]   (default: test, which includes build)
+#   scripts/setup.sh [build|test|system|fuzz|bundle]   (default: test, which includes build)
 set -euo pipefail
 
 packages=(gcc g++ libc6-dev cmake ninja-build pkg-config git ca-certificates
@@ -12,10 +12,11 @@ packages=(gcc g++ libc6-dev cmake ninja-build pkg-config git ca-certificates
 case "${1:-test}" in
 build) ;;
 test) packages+=(make spin python3 procps groff-base) ;;
+system) packages+=(systemd-container debootstrap) ;;
 fuzz) packages+=(make spin python3 procps groff-base clang llvm) ;;
 bundle) packages+=(python3 binutils) ;;
 *)
-	echo "setup: unknown set '$1': use build, test, fuzz or bundle" >&2
+	echo "setup: unknown set '$1': use build, test, system, fuzz or bundle" >&2
 	exit 2
 	;;
 esac
