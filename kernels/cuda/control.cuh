@@ -54,7 +54,7 @@ __device__ __forceinline__ bool mc_await_header(const struct mc_call &c, const s
 	if (h[0].x != (uint32_t)call || h[0].y != c.digest ||
 		(at_most ? h[0].z > rows : h[0].z != rows)) {
 		struct mc_sides sides = {
-			{(uint32_t)call, c.digest, rows}, {h[0].x, h[0].y, h[0].z}, 0};
+			{(uint32_t)call, c.digest, rows}, {h[0].x, h[0].y, h[0].z}, 0, 0, 0};
 
 		mc_raise(c, MC_FAULT_MISMATCH, peer, call, 0, sides, true);
 		return false;

@@ -175,7 +175,9 @@ __device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)
 struct mc_sides {
 	uint32_t mine[3];
 	uint32_t theirs[3];
-	uint32_t by; /* as in struct mc_fault */
+	uint32_t by; /* as in struct mc_fault; then the op and channel are told too: */
+	uint32_t op;
+	uint32_t channel;
 };
 
 /*
@@ -190,8 +192,8 @@ static __device__ __noinline__ void mc_raise(const struct mc_call &c, uint32_t s
 
 	if (atomicCAS(&c.control->failed, 0u, status) != 0u)
 		return;
-	mc_store_word(&place->op, c.op);
-	mc_store_word(&place->channel, c.channel);
+	mc_store_word(&place->op, sides.by ? sides.op : c.op);
+	mc_store_word(&place->channel, sides.by ? sides.channel : c.channel);
 	mc_store_word(&place->peer, peer);
 	mc_store_word(&place->call, (uint32_t)call);
 	mc_store_word((uint32_t *)&place->call + 1, (uint32_t)(call >> 32));
@@ -213,18 +215,22 @@ static __device__ __noinline__ void mc_raise(const struct mc_call &c, uint32_t s
 static __device__ __noinline__ void mc_raise_plain(
 	const struct mc_call &c, uint32_t status, uint32_t peer, uint64_t call)
 {
-	struct mc_sides none = {{0, 0, 0}, {0, 0, 0}, 0};
+	struct mc_sides none = {{0, 0, 0}, {0, 0, 0}, 0, 0, 0};
 
 	mc_raise(c, status, peer, call, 0, none, true);
 }
 
-/* The wait was ended by the abort word; the record names the culprit that the reporter named. */
+/*
+ * The wait was ended by the abort word. The record takes over what the reporter found, all of it,
+ * so that every rank tells the same story; only of a death, which the daemon reports, does each
+ * rank tell in which call it met it.
+ */
 static __device__ __noinline__ void mc_adopt(
 	const struct mc_call &c, uint32_t word, uint64_t call, uint64_t waited_ns)
 {
 	uint32_t status = mc_abort_status(word), reporter = mc_abort_reporter(word);
 	uint32_t peer = MC_FAULT_NOBODY_D;
-	struct mc_sides sides = {{0, 0, 0}, {0, 0, 0}, 0};
+	struct mc_sides sides = {{0, 0, 0}, {0, 0, 0}, 0, 0, 0};
 
 	if (!mc_fault_is_known(status))
 		status = MC_FAULT_ABORTED; /* not a status that may stand there */
@@ -243,7 +249,14 @@ static __device__ __noinline__ void mc_adopt(
 			__threadfence_system();
 			if (!swap)
 				peer = culprit < c.world_size ? culprit : MC_FAULT_NOBODY_D;
-			sides.by = swap ? 0 : reporter;
+			if (!swap && status != MC_FAULT_PEER_LOST) {
+				sides.by = reporter;
+				sides.op = mc_load_word(&theirs->op);
+				sides.channel = mc_load_word(&theirs->channel);
+				call = mc_load_word(&theirs->call) |
+				       (uint64_t)mc_load_word((const uint32_t *)&theirs->call + 1)
+					       << 32;
+			}
 			for (uint32_t i = 0; i < 3; i++) {
 				uint32_t m = mc_load_word(&theirs->mine[i]);
 				uint32_t t = mc_load_word(&theirs->theirs[i]);
@@ -282,7 +295,7 @@ static __device__ __noinline__ uint64_t mc_look(
 	else
 		limit_ms = line.y ? line.y : MC_DEFAULT_TIMEOUT_MS;
 	if (now - begin_ns >= limit_ms * 1000000u) {
-		struct mc_sides sides = {{(uint32_t)call, c.digest, 0}, {0, 0, 0}, 0};
+		struct mc_sides sides = {{(uint32_t)call, c.digest, 0}, {0, 0, 0}, 0, 0, 0};
 
 		/*
 		 * How far the awaited rank has come tells a skipped op from a stall. Its posts are

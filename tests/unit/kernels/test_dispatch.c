@@ -246,19 +246,25 @@ static void mask_ids(void **state)
 {
 	int32_t ids[5 * 3], count;
 	struct mc_mask_ids op = {.ids = ids, .rows = 5, .topk = 3, .count = &count};
+	struct world_options options = {.max_rows = 4, .dispatch_row_bytes = 64};
+	struct world world;
 
 	(void)state;
+	world_make(&world, 1, &options);
 	for (count = 0; count <= 5; count++) {
 		for (int i = 0; i < 15; i++)
 			ids[i] = 100 + i;
-		assert_int_equal(mc_host_mask_ids(&op), MC_FAULT_NONE);
+		assert_int_equal(world_mask_ids(&world, 0, &op), MC_FAULT_NONE);
 		for (int i = 0; i < 15; i++)
 			assert_int_equal(ids[i], i < count * 3 ? 100 + i : -1);
 	}
 	count = 6;
-	assert_int_equal(mc_host_mask_ids(&op), MC_FAULT_BAD_COUNT);
+	assert_int_equal(world_mask_ids(&world, 0, &op), MC_FAULT_BAD_COUNT);
+	world_free(&world);
+	world_make(&world, 1, &options);
 	count = -1;
-	assert_int_equal(mc_host_mask_ids(&op), MC_FAULT_BAD_COUNT);
+	assert_int_equal(world_mask_ids(&world, 0, &op), MC_FAULT_BAD_COUNT);
+	world_free(&world);
 }
 
 int main(void)

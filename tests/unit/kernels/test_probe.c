@@ -14,8 +14,7 @@ static uint8_t *results_of(struct world *world, uint32_t rank)
 
 static void probe_on_rank(struct world *world, uint32_t rank, void *data)
 {
-	int n_bad = 0,
-	    n = mc_host_probe(&world->rank[rank], *(uint32_t *)data, results_of(world, rank));
+	int n_bad = 0, n = world_probe(world, rank, *(uint32_t *)data, results_of(world, rank));
 
 	for (uint32_t p = 0; p < world->n; p++)
 		n_bad += results_of(world, rank)[p] != MC_PROBE_OK;
@@ -84,12 +83,12 @@ static void garbage(void **state)
 	world_make(&world, 2, &options);
 	at = world.rank[0].arena[0] + mc_probe_offset(&world.layout, 0, 1);
 	memset(at, 0x11, 16);
-	mc_host_probe(&world.rank[0], 100, results_of(&world, 0));
+	world_probe(&world, 0, 100, results_of(&world, 0));
 	check(&world, 0, 1, MC_PROBE_CORRUPT);
 	/* an abort ends the waiting early */
 	world.board->wait.abort_word = mc_abort_word(MC_FAULT_ABORTED, 0);
 	mc_host_fill(at, MC_PROBE_BYTES, &world.sentinel);
-	mc_host_probe(&world.rank[0], timeout_ms, results_of(&world, 0));
+	world_probe(&world, 0, timeout_ms, results_of(&world, 0));
 	check(&world, 0, 1, MC_PROBE_TIMEOUT);
 	world_free(&world);
 }
@@ -101,6 +100,8 @@ static void injected(void **state)
 	struct world world;
 
 	(void)state;
+	if (world_is_cuda)
+		skip(); /* no faults are injected into kernels */
 	for (int k = 0; k < 2; k++) {
 		world_make(&world, 4, &options);
 		assert_int_equal(mc_inject_set(k ? "flip_probe:1>3" : "drop_probe:1>3"), 0);

@@ -32,7 +32,7 @@ void world_make(struct world *world, uint32_t n, const struct world_options *opt
 	world->run_limit_ms = RUN_LIMIT_MS;
 	world->sentinel = (struct mc_vector){{0x9e3779b9u, 0x7f4a7c15u, 0xf39cc060u, 0x5cedc834u}};
 	assert_int_equal(mc_layout_make(&spec, &world->layout), 0);
-	world->map_bytes = MC_BOARD_BYTES + n * (MC_CONTROL_BYTES + world->layout.arena_bytes) +
+	world->map_bytes = MC_BOARD_BYTES + n * (WORLD_CONTROL_BYTES + world->layout.arena_bytes) +
 			   4096u + WORLD_RESULT_BYTES;
 	fd = memfd_create("world", MFD_CLOEXEC);
 	assert_true(fd >= 0);
@@ -47,7 +47,7 @@ void world_make(struct world *world, uint32_t n, const struct world_options *opt
 	world->board = (struct mc_board *)at;
 	mc_host_board_init(world->board, n, epoch, &wait);
 	at += MC_BOARD_BYTES;
-	for (uint32_t r = 0; r < n; r++, at += MC_CONTROL_BYTES) {
+	for (uint32_t r = 0; r < n; r++, at += WORLD_CONTROL_BYTES) {
 		world->rank[r] = (struct mc_host_rank){
 			.rank = r,
 			.layout = world->layout,
@@ -55,6 +55,8 @@ void world_make(struct world *world, uint32_t n, const struct world_options *opt
 			.board = world->board,
 		};
 		mc_host_control_init(world->rank[r].control, r, n, epoch, &world->sentinel);
+		for (uint32_t i = 0; i < MC_CUDA_TURNS; i++)
+			((struct mc_cuda_turn *)(at + MC_CUDA_TURNS_OFFSET))[i].call = 1;
 	}
 	for (uint32_t a = 0; a < n; a++, at += world->layout.arena_bytes) {
 		mc_host_fill(at, world->layout.arena_bytes, &world->sentinel);
@@ -196,18 +198,4 @@ int world_count_fds(void)
 		n += e->d_name[0] != '.';
 	closedir(dir);
 	return n;
-}
-
-int world_dispatch(struct world *world, uint32_t rank, uint32_t channel, struct mc_dispatch *op,
-	struct mc_fault *ret_fault)
-{
-	op->digest = mc_dispatch_digest(op, world->n);
-	return mc_host_dispatch(&world->rank[rank], channel, op, ret_fault);
-}
-
-int world_combine(struct world *world, uint32_t rank, uint32_t channel, struct mc_combine *op,
-	struct mc_fault *ret_fault)
-{
-	op->digest = mc_combine_digest(op, world->n);
-	return mc_host_combine(&world->rank[rank], channel, op, ret_fault);
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include "kernels/cuda/cuda.h"
 #include "kernels/host/host.h"
 #include "kernels/layout.h"
 
@@ -29,6 +30,8 @@ struct world {
 	size_t map_bytes;
 };
 #define WORLD_RESULT_BYTES (1u << 20)
+/* A control block with what the cuda kernels keep behind it. */
+#define WORLD_CONTROL_BYTES (MC_CUDA_TURNS_OFFSET + MC_CUDA_TURNS_BYTES)
 
 struct world_options {
 	uint32_t n_channels; /* 0: 1 */
@@ -63,10 +66,18 @@ uint64_t world_now_ms(void);
 /* Open descriptors of this process. */
 int world_count_fds(void);
 
+/* ---- the ops, by world_host.c or by cuda_kernels/world_cuda.cc ---- */
+
+/* Whether it is the latter: what only the host backend counts and promises is not asked for then. */
+extern const bool world_is_cuda;
 /* Digest and run in one; rows uniform or ragged as given in the op. */
 int world_dispatch(struct world *world, uint32_t rank, uint32_t channel, struct mc_dispatch *op,
 	struct mc_fault *ret_fault);
 int world_combine(struct world *world, uint32_t rank, uint32_t channel, struct mc_combine *op,
 	struct mc_fault *ret_fault);
+int world_mask_ids(struct world *world, uint32_t rank, const struct mc_mask_ids *op);
+/* Returns how many pairs failed. */
+int world_probe(struct world *world, uint32_t rank, uint32_t timeout_ms,
+	uint8_t ret_result[MC_MAX_WORLD_SIZE]);
 
 #endif
