@@ -289,13 +289,21 @@ MC_BOTH uint32_t mc_mix64(uint32_t h, uint64_t w)
 	return mc_mix(mc_mix(h, (uint32_t)w), (uint32_t)(w >> 32));
 }
 
-/* The check binds a header to the epoch: a leftover of another epoch never passes. */
+/*
+ * The check binds a header to the epoch: a leftover of another epoch never passes. The call number
+ * comes in last, because it is what a kernel knows last.
+ */
+MC_BOTH uint32_t mc_header_base(uint32_t digest, uint32_t rows, const struct mc_vector *sentinel)
+{
+	uint32_t h = mc_mix(mc_mix(0x6d63u, digest), rows);
+
+	return mc_mix(mc_mix(h, sentinel->word[1]), sentinel->word[2]);
+}
+
 MC_BOTH uint32_t mc_header_check(
 	uint32_t call, uint32_t digest, uint32_t rows, const struct mc_vector *sentinel)
 {
-	uint32_t h = mc_mix(mc_mix(mc_mix(0x6d63u, call), digest), rows);
-
-	return mc_mix(mc_mix(h, sentinel->word[1]), sentinel->word[2]);
+	return mc_mix(mc_header_base(digest, rows, sentinel), call);
 }
 
 /* Guards what the canaries don't: the fields of a control block that are set once an epoch. */

@@ -81,9 +81,9 @@ __device__ __forceinline__ void mc_combine_control(
 		n_vectors = n < 0xffffffffu ? (uint32_t)n : 0xffffffffu;
 	}
 	mc_control_exact(
-		a.c, entry, n_vectors, [&](uint32_t j) { return a.slot[j]; },
+		a.c, mc_start_of(entry), entry, n_vectors, [&](uint32_t j) { return a.slot[j]; },
 		[&](uint32_t j) { return mc_peer_rows(a, j); },
-		[&](uint32_t) { return mc_own_rows(a); });
+		[&](uint32_t) { return mc_own_rows(a); }, []() {});
 }
 
 /*

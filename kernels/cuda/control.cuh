@@ -18,48 +18,64 @@ __device__ __forceinline__ bool mc_control_intact(const struct mc_call &c, const
 	       mc_call_number(e) != 0 && e->turn.x == e->channel.x && e->turn.y == e->channel.y;
 }
 
-__device__ __forceinline__ void mc_push_header(
-	const struct mc_call &c, const struct mc_entry *e, uint8_t *slot, uint32_t rows)
+/* base: mc_header_base of the digest and the rows. */
+__device__ __forceinline__ uint4 mc_header_of(
+	const struct mc_call &c, uint64_t call, uint32_t rows, uint32_t base)
 {
-	struct mc_vector sentinel = mc_vector_of(e->sentinel);
-	uint32_t call = e->turn.x;
-	uint4 header =
-		make_uint4(call, c.digest, rows, mc_header_check(call, c.digest, rows, &sentinel));
+	return make_uint4((uint32_t)call, c.digest, rows, mc_mix(base, (uint32_t)call));
+}
 
-	if (mc_same(header, e->sentinel))
-		mc_raise_plain(c, MC_FAULT_SENTINEL, c.rank, mc_call_number(e));
+__device__ __forceinline__ uint32_t mc_base_of(
+	const struct mc_call &c, uint4 sentinel, uint32_t rows)
+{
+	const struct mc_vector s = mc_vector_of(sentinel);
+
+	return mc_header_base(c.digest, rows, &s);
+}
+
+__device__ __forceinline__ void mc_push_header(
+	const struct mc_call &c, const struct mc_start &start, uint8_t *slot, uint4 header)
+{
+	if (mc_same(header, start.sentinel))
+		mc_raise_plain(c, MC_FAULT_SENTINEL, c.rank, start.call);
 	mc_store(slot, header);
 }
 
 /*
- * Awaits rotated peer j's header and checks it. late(): as in mc_await. False: the op has failed.
+ * Awaits rotated peer j's header and checks it. right: what it says when it fits exactly, known
+ * before it comes, so that afterwards one comparison is enough. at_most: fewer rows than that fit
+ * too. late(): as in mc_await. False: the op has failed.
  */
 template <class Late>
-__device__ __forceinline__ bool mc_await_header(const struct mc_call &c, const struct mc_entry *e,
-	const uint8_t *slot, uint32_t j, uint32_t rows, bool at_most, uint32_t *ret_rows, Late late)
+__device__ __forceinline__ bool mc_await_header(const struct mc_call &c,
+	const struct mc_start &start, const uint8_t *slot, uint32_t j, uint4 right, bool at_most,
+	uint32_t *ret_rows, Late late)
 {
-	struct mc_vector sentinel = mc_vector_of(e->sentinel);
-	uint64_t call = mc_call_number(e);
 	uint32_t peer = mc_peer(c, j);
 	uint4 h[1];
 
+	mc_keep(right);
 	if (!mc_await(
-		    c, call, e->sentinel, 1u, h, [&](int) { return slot; },
+		    c, start.call, start.sentinel, 1u, h, [&](int) { return slot; },
 		    [&](int) { return peer; }, late))
 		return false;
-	if (h[0].w != mc_header_check(h[0].x, h[0].y, h[0].z, &sentinel)) {
-		mc_raise_plain(c, MC_FAULT_CORRUPT, peer, call);
-		return false;
-	}
-	if (h[0].x != (uint32_t)call || h[0].y != c.digest ||
-		(at_most ? h[0].z > rows : h[0].z != rows)) {
-		struct mc_sides sides = {
-			{(uint32_t)call, c.digest, rows}, {h[0].x, h[0].y, h[0].z}, 0, 0, 0};
-
-		mc_raise(c, MC_FAULT_MISMATCH, peer, call, 0, sides, true);
-		return false;
-	}
 	*ret_rows = h[0].z;
+	if (mc_same(h[0], right))
+		return true;
+	struct mc_vector sentinel = mc_vector_of(start.sentinel);
+
+	if (h[0].w != mc_header_check(h[0].x, h[0].y, h[0].z, &sentinel)) {
+		mc_raise_plain(c, MC_FAULT_CORRUPT, peer, start.call);
+		return false;
+	}
+	if (h[0].x != right.x || h[0].y != right.y ||
+		(at_most ? h[0].z > right.z : h[0].z != right.z)) {
+		struct mc_sides sides = {
+			{right.x, right.y, right.z}, {h[0].x, h[0].y, h[0].z}, 0, 0, 0};
+
+		mc_raise(c, MC_FAULT_MISMATCH, peer, start.call, 0, sides, true);
+		return false;
+	}
 	return true;
 }
 
@@ -99,21 +115,28 @@ __device__ __forceinline__ void mc_next_call(const struct mc_call &c, uint64_t c
 /*
  * The control warp of an op with exact rows: send(j) and want(j) are the rows that go in the header
  * for rotated peer j and that its header must say; slot(j) is this rank's slot there, segment 0.
- * own_start: the data warps use mc_fetch_start.
+ * *entry is in shared memory by the time that entry_ready() returns, which is called once the
+ * headers are away. own_start: the data warps use mc_fetch_start.
  */
-template <class Slot, class Send, class Want>
-__device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const struct mc_entry *e,
-	uint32_t n_vectors, Slot slot, Send send, Want want, bool own_start = false)
+template <class Slot, class Send, class Want, class Ready>
+__device__ __forceinline__ void mc_control_exact(const struct mc_call &c,
+	const struct mc_start &start, const struct mc_entry *entry, uint32_t n_vectors, Slot slot,
+	Send send, Want want, Ready entry_ready, bool own_start = false)
 {
 	const uint32_t lane = threadIdx.x, n_peers = c.world_size - 1u;
-	const uint64_t call = mc_call_number(e);
+	const uint64_t call = start.call;
 	const uint64_t segment = (call % MC_SEGMENTS) * c.segment_stride;
 
 #ifndef MC_LAB_BARE
 	if (blockIdx.x == 0)
-		for (uint32_t j = lane; j < n_peers; j += MC_WARP)
-			mc_push_header(c, e, slot(j) + segment, send(j));
+		for (uint32_t j = lane; j < n_peers; j += MC_WARP) {
+			const uint32_t rows = send(j);
+
+			mc_push_header(c, start, slot(j) + segment,
+				mc_header_of(c, call, rows, mc_base_of(c, start.sentinel, rows)));
+		}
 #endif
+	entry_ready();
 	if (own_start)
 		mc_barrier(MC_BARRIER_TURN, blockDim.x);
 	mc_next_turn(c, call);
@@ -127,19 +150,22 @@ __device__ __forceinline__ void mc_control_exact(const struct mc_call &c, const 
 	if (lane == 0) {
 		if (mc_is_heartbeat(call))
 			mc_post_progress(c, call, n_vectors, false);
-		if (!mc_control_intact(c, e))
+		if (!mc_control_intact(c, entry))
 			mc_raise_plain(c, MC_FAULT_CORRUPT, c.rank, call);
 	}
 	for (uint32_t j = lane; ok && j < n_peers; j += MC_WARP) {
+		const uint32_t rows_wanted = want(j);
+		const uint4 right = mc_header_of(
+			c, call, rows_wanted, mc_base_of(c, start.sentinel, rows_wanted));
 		uint8_t *mine = c.ring + segment + j * c.slot_stride;
 		uint32_t rows;
 
-		ok = mc_await_header(c, e, mine, j, want(j), false, &rows, [&]() {
+		ok = mc_await_header(c, start, mine, j, right, false, &rows, [&]() {
 			waited = true;
 			mc_post_progress(c, call, n_vectors, true);
 		});
 		if (ok)
-			mc_store(mine, e->sentinel);
+			mc_store(mine, start.sentinel);
 	}
 	mc_end_wait(c, call, n_vectors, waited, ok);
 #endif

@@ -52,21 +52,32 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	uint32_t i = blockIdx.x * n_threads + threadIdx.x - MC_WARP;
 	uint4 own[U];
 
-	mc_wait_predecessor(a.c);
+	const uint4 sentinel = mc_fetch_sentinel(a.c);
+
 	if (threadIdx.x < MC_WARP) {
-		mc_fetch_entry(a.c, &entry);
-		__syncwarp();
-		if (entry.identity.z != 0)
+		const uint8_t *source = mc_entry_source(a.c);
+
+		mc_wait_predecessor(a.c);
+		const struct mc_start start = mc_fetch_start(a.c, sentinel);
+		const uint4 part = mc_load_own(source);
+
+		if (start.failed)
 			return;
+		mc_control_exact(
+			a.c, start, &entry, a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
+			[&](uint32_t) { return a.rows; }, [&](uint32_t) { return a.rows; },
+			[&]() {
+				mc_fill_entry(&entry, part);
+				__syncwarp();
+			},
+			true);
 		if (a.ret_counts && blockIdx.x == 0)
 			for (uint32_t p = threadIdx.x; p < a.c.world_size; p += MC_WARP)
 				mc_write_count(a.ret_counts + p, a.rows);
-		mc_control_exact(
-			a.c, &entry, a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
-			[&](uint32_t) { return a.rows; }, [&](uint32_t) { return a.rows; }, true);
 		return;
 	}
-	const struct mc_start start = mc_fetch_start(a.c);
+	mc_wait_predecessor(a.c);
+	const struct mc_start start = mc_fetch_start(a.c, sentinel);
 
 #pragma unroll
 	for (int u = 0; u < U; u++)
@@ -79,7 +90,6 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	if (start.failed)
 		return;
 	const uint64_t call = start.call;
-	const uint4 sentinel = start.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	uint8_t *const ring = a.c.ring + data;
 

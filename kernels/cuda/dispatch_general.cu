@@ -110,6 +110,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 		const uint32_t lane = threadIdx.x;
 		const uint64_t n_sent = n_peers * (1u + own_vectors);
 		const uint32_t n_posted = n_sent < UINT32_MAX ? (uint32_t)n_sent : UINT32_MAX;
+		const struct mc_start start = mc_start_of(&entry);
 		bool ok = true, waited = false;
 
 		if (!a.count) {
@@ -117,15 +118,19 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 				for (uint32_t p = lane; p < a.c.world_size; p += MC_WARP)
 					mc_write_count(a.ret_counts + p, a.rows[p]);
 			mc_control_exact(
-				a.c, &entry, a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
+				a.c, start, &entry, a.c.n_vectors,
+				[&](uint32_t j) { return a.slot[j]; },
 				[&](uint32_t) { return own_rows; },
-				[&](uint32_t j) { return a.rows[mc_peer(a.c, j)]; });
+				[&](uint32_t j) { return a.rows[mc_peer(a.c, j)]; }, []() {});
 			return;
 		}
 		/* every CTA reads every header; the last one that has done so re-arms them */
 		if (blockIdx.x == 0) {
+			const uint32_t base = mc_base_of(a.c, sentinel, own_rows);
+
 			for (uint32_t j = lane; j < n_peers; j += MC_WARP)
-				mc_push_header(a.c, &entry, a.slot[j] + segment, own_rows);
+				mc_push_header(a.c, start, a.slot[j] + segment,
+					mc_header_of(a.c, call, own_rows, base));
 			if (lane == 0) {
 				if (mc_is_heartbeat(call))
 					mc_post_progress(a.c, call, n_posted, false);
@@ -138,8 +143,11 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			const uint32_t p = mc_peer(a.c, j);
 			uint32_t rows = 0;
 
-			ok = mc_await_header(a.c, &entry, a.c.ring + segment + j * a.c.slot_stride,
-				j, a.rows[p], true, &rows, [&]() {
+			ok = mc_await_header(a.c, start, a.c.ring + segment + j * a.c.slot_stride,
+				j,
+				mc_header_of(
+					a.c, call, a.rows[p], mc_base_of(a.c, sentinel, a.rows[p])),
+				true, &rows, [&]() {
 					waited = blockIdx.x == 0;
 					if (waited)
 						mc_post_progress(a.c, call, n_posted, true);

@@ -112,10 +112,19 @@ __device__ __forceinline__ struct mc_cuda_turn *mc_turn(const struct mc_call &c,
 }
 
 /*
+ * What nobody writes in an epoch may be read before mc_wait_predecessor, and so be there when the
+ * rest comes.
+ */
+__device__ __forceinline__ uint4 mc_fetch_sentinel(const struct mc_call &c)
+{
+	return mc_load_own((const uint8_t *)c.control + offsetof(struct mc_control, sentinel));
+}
+
+/*
  * The control warp's loads, all at once; all threads meet before anybody uses *entry. Ordinary
  * loads: what they read was written before this kernel began, or by nobody else.
  */
-__device__ __forceinline__ void mc_fetch_entry(const struct mc_call &c, struct mc_entry *entry)
+__device__ __forceinline__ const uint8_t *mc_entry_source(const struct mc_call &c)
 {
 	const uint32_t lane = threadIdx.x;
 	const uint8_t *control = (const uint8_t *)c.control;
@@ -129,11 +138,26 @@ __device__ __forceinline__ void mc_fetch_entry(const struct mc_call &c, struct m
 	at = lane == 4 ? channel + MC_VECTOR_BYTES : at;
 	at = lane == 5 ? control + offsetof(struct mc_control, canary_tail) : at;
 	at = lane == 6 ? channel : at;
-	if (lane < sizeof(*entry) / MC_VECTOR_BYTES)
-		((uint4 *)entry)[lane] = mc_load_own(at);
+	return at;
 }
 
-/* What data warps need of it. */
+__device__ __forceinline__ void mc_fill_entry(struct mc_entry *entry, uint4 part)
+{
+	if (threadIdx.x < sizeof(*entry) / MC_VECTOR_BYTES)
+		((uint4 *)entry)[threadIdx.x] = part;
+}
+
+__device__ __forceinline__ void mc_fetch_entry(const struct mc_call &c, struct mc_entry *entry)
+{
+	mc_fill_entry(entry, mc_load_own(mc_entry_source(c)));
+}
+
+__device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)
+{
+	return mc_u64(entry->turn.x, entry->turn.y);
+}
+
+/* What an op goes by. */
 struct mc_start {
 	uint4 sentinel;
 	uint64_t call;
@@ -141,21 +165,30 @@ struct mc_start {
 };
 
 /*
- * For data warps that need not act as one: each fetches it for itself, which spares the way through
+ * For warps that need not act as one: each fetches it for itself, which spares the way through
  * shared memory. The control warp may set the next turn once all have arrived here; warps can see
  * the failed flag differently.
  */
-__device__ __forceinline__ struct mc_start mc_fetch_start(const struct mc_call &c)
+__device__ __forceinline__ struct mc_start mc_fetch_start(const struct mc_call &c, uint4 sentinel)
 {
 	const uint4 turn = mc_load_own(mc_turn(c, blockIdx.x));
 	const uint4 identity =
 		mc_load_own((const uint8_t *)c.control + offsetof(struct mc_control, rank));
 	struct mc_start start;
 
-	start.sentinel =
-		mc_load_own((const uint8_t *)c.control + offsetof(struct mc_control, sentinel));
+	start.sentinel = sentinel;
 	start.call = mc_u64(turn.x, turn.y);
 	start.failed = identity.z != 0;
+	return start;
+}
+
+__device__ __forceinline__ struct mc_start mc_start_of(const struct mc_entry *entry)
+{
+	struct mc_start start;
+
+	start.sentinel = entry->sentinel;
+	start.call = mc_call_number(entry);
+	start.failed = entry->identity.z != 0;
 	return start;
 }
 
@@ -163,11 +196,6 @@ __device__ __forceinline__ struct mc_start mc_fetch_start(const struct mc_call &
 __device__ __forceinline__ void mc_arrive_start(const struct mc_start &start)
 {
 	mc_barrier_arrive_with(MC_BARRIER_TURN, blockDim.x, start.call);
-}
-
-__device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)
-{
-	return mc_u64(entry->turn.x, entry->turn.y);
 }
 
 /* ---- failing ---- */

@@ -60,6 +60,12 @@ __device__ __forceinline__ uint4 mc_load_own(const void *at)
 	return v;
 }
 
+/* What makes v is done here, not where v is used: before a wait instead of behind it. */
+__device__ __forceinline__ void mc_keep(uint4 &v)
+{
+	asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+}
+
 /* ---- numbers ---- */
 
 __device__ __forceinline__ void mc_fp16x2_to_fp32(uint32_t w, float *ret_pair)
