@@ -9,7 +9,7 @@
 # BUILD=dir keeps the build and the cached root elsewhere than in build-system. Needs root. Exit status:
 # 0 all passed, 1 something failed, 77 it can't run here, and the reason is said.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 build=${BUILD:-build-system}
 
 scripts/setup.sh system || {

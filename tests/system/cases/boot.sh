@@ -8,6 +8,7 @@ case_order() {
 	equal "the unit that needs it" "$(property Result first-user)" success
 	equal "state of the unit that needs it" "$(property SubState first-user)" exited
 	equal "restarts of the unit that needs it" "$(property NRestarts first-user)" 0
+	journalctl --sync
 	contains "its output" "$(journalctl -b -o cat -u first-user)" "verified: "
 	equal "failed units" "$(systemctl list-units --failed --no-legend --plain | grep -c moecomm || true)" 0
 }

@@ -73,6 +73,7 @@ is_restarted() { # PID BEFORE
 
 # The daemon's lines, and systemd's about it, since it was last started from scratch.
 logged() { # TEXT
+	journalctl --sync # journald may not have read all that was sent
 	journalctl -q --no-pager -b -o cat -u moecommd "--since=@$(cat "$SCRATCH/since")" | grep -F -- "$1"
 }
 

@@ -3,7 +3,7 @@
 # Runs the cases, each in a shell of its own on a stopped daemon without settings. A line a case:
 # how it ended, its name, seconds; then, if it failed, what it wrote and what the journal has of it.
 set -uo pipefail
-cd /system
+cd /system || exit 1
 source settings
 source guest/lib.sh
 touch out/started
@@ -14,6 +14,7 @@ names_in() {
 
 # Lines of the daemon itself that a case has not announced are failures.
 unexpected_errors() {
+	journalctl --sync
 	[ -e "$SCRATCH/errors_expected" ] ||
 		journalctl -q --no-pager --after-cursor="$1" -p err _SYSTEMD_UNIT=moecommd.service -o cat
 }
