@@ -18,6 +18,14 @@ __device__ __forceinline__ bool mc_control_intact(const struct mc_call &c, const
 	       mc_call_number(e) != 0 && e->turn.x == e->channel.x && e->turn.y == e->channel.y;
 }
 
+/* For who leaves because of start.failed: a turn that is none is no failure of somebody else. */
+__device__ __forceinline__ void mc_raise_bad_turn(
+	const struct mc_call &c, const struct mc_start &start)
+{
+	if (threadIdx.x == 0 && start.call >> 63)
+		mc_raise_plain(c, MC_FAULT_CORRUPT, c.rank, start.call);
+}
+
 /* base: mc_header_base of the digest and the rows. */
 __device__ __forceinline__ uint4 mc_header_of(
 	const struct mc_call &c, uint64_t call, uint32_t rows, uint32_t base)

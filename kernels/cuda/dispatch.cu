@@ -37,32 +37,46 @@ __device__ __forceinline__ uint32_t tensor_of(const uniform_args<MAX_PEERS> &a, 
 	return t;
 }
 
+/* Where rank r's vector i of tensor t goes. */
+template <int MAX_PEERS>
+__device__ __forceinline__ uint8_t *output_of(
+	const uniform_args<MAX_PEERS> &a, uint32_t t, uint32_t r, uint32_t i)
+{
+	return a.output[t] + r * a.block_bytes[t] + (uint64_t)i * 16u;
+}
+
 /*
  * W: world size, or 0: any. U: vectors a thread in flight. A thread's vectors lie a grid apart.
  * While it waits for one batch, the next is already on its way to the peers.
  */
 template <int W, int U, int MAX_PEERS>
-__global__ void __launch_bounds__(MC_STREAM_THREADS)
+__global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 	dispatch_uniform(const __grid_constant__ uniform_args<MAX_PEERS> a)
 {
 	constexpr int PEERS_AT_ONCE = W ? W - 1 : 4;
 	__shared__ struct mc_entry entry;
 	const uint32_t n_threads = blockDim.x - MC_WARP, step = gridDim.x * n_threads;
 	const uint32_t n_peers = (W ? (uint32_t)W : a.c.world_size) - 1u;
+	const uint4 sentinel = mc_fetch_sentinel(a.c);
 	uint32_t i = blockIdx.x * n_threads + threadIdx.x - MC_WARP;
+	/* with one peer there are registers to keep the places, else their tensors */
+	const uint8_t *input[U];
+	uint8_t *mine[U], *theirs[U];
+	uint32_t tensor[U];
 	uint4 own[U];
 
-	const uint4 sentinel = mc_fetch_sentinel(a.c);
-
 	if (threadIdx.x < MC_WARP) {
-		const uint8_t *source = mc_entry_source(a.c);
+		const struct mc_start_source source = mc_start_source_of(a.c);
+		const uint8_t *entry_source = mc_entry_source(a.c);
 
 		mc_wait_predecessor(a.c);
-		const struct mc_start start = mc_fetch_start(a.c, sentinel);
-		const uint4 part = mc_load_own(source);
+		const struct mc_start start = mc_fetch_start(source, sentinel);
+		const uint4 part = mc_load_own(entry_source);
 
-		if (start.failed)
+		if (start.failed) {
+			mc_raise_bad_turn(a.c, start);
 			return;
+		}
 		mc_control_exact(
 			a.c, start, &entry, a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
 			[&](uint32_t) { return a.rows; }, [&](uint32_t) { return a.rows; },
@@ -76,16 +90,40 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 				mc_write_count(a.ret_counts + p, a.rows);
 		return;
 	}
-	mc_wait_predecessor(a.c);
-	const struct mc_start start = mc_fetch_start(a.c, sentinel);
 
+	auto place = [&](uint32_t from) {
+#pragma unroll
+		for (int u = 0; u < U; u++)
+			if (from + u * step < a.n_vectors) {
+				const uint32_t n = from + u * step;
+
+				tensor[u] = tensor_of(a, n);
+				input[u] = a.input[tensor[u]] + (uint64_t)n * 16u;
+				mine[u] = output_of(a, tensor[u], a.c.rank, n);
+				theirs[u] = output_of(a, tensor[u], mc_peer(a.c, 0), n);
+			}
+	};
+	auto read = [&](uint32_t from) {
+#pragma unroll
+		for (int u = 0; u < U; u++)
+			if (from + u * step < a.n_vectors)
+				own[u] = mc_read16(input[u]);
+	};
+
+	/* all that is known without the kernel before, while that one still runs */
+	place(i);
 #pragma unroll
 	for (int u = 0; u < U; u++)
-		if (i + u * step < a.n_vectors) {
-			uint32_t t = tensor_of(a, i + u * step);
+		if (W == 2)
+			mc_keep(input[u], mine[u], theirs[u]);
+		else
+			mc_keep(input[u], tensor[u]);
+	const struct mc_start_source source = mc_start_source_of(a.c);
 
-			own[u] = mc_read16(a.input[t] + (uint64_t)(i + u * step) * 16u);
-		}
+	mc_wait_predecessor(a.c);
+	const struct mc_start start = mc_fetch_start(source, sentinel);
+
+	read(i);
 	mc_arrive_start(start);
 	if (start.failed)
 		return;
@@ -93,32 +131,31 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	uint8_t *const ring = a.c.ring + data;
 
+	/* to the peers, then to this rank's own block */
 	auto push = [&](uint32_t from) {
 		bool bad = false;
 #pragma unroll
 		for (int u = 0; u < U; u++)
 			if (from + u * step < a.n_vectors) {
-				const uint64_t at = data + (uint64_t)(from + u * step) * 16u;
+				const uint64_t to = data + (uint64_t)(from + u * step) * 16u;
 
 				bad |= mc_same(own[u], sentinel);
 				if (W) {
 #pragma unroll
 					for (int j = 0; j < PEERS_AT_ONCE; j++)
-						mc_store(a.slot[j] + at, own[u]);
+						mc_store(a.slot[j] + to, own[u]);
 				} else {
 					for (uint32_t j = 0; j < n_peers; j++)
-						mc_store(a.slot[j] + at, own[u]);
+						mc_store(a.slot[j] + to, own[u]);
 				}
 			}
 #pragma unroll
 		for (int u = 0; u < U; u++)
-			if (from + u * step < a.n_vectors) {
-				uint32_t n = from + u * step, t = tensor_of(a, n);
-
-				mc_write16(a.output[t] + a.c.rank * a.block_bytes[t] +
-						   (uint64_t)n * 16u,
+			if (from + u * step < a.n_vectors)
+				mc_write16(
+					W == 2 ? mine[u]
+					       : output_of(a, tensor[u], a.c.rank, from + u * step),
 					own[u]);
-			}
 		if (bad)
 			mc_raise_plain(a.c, MC_FAULT_SENTINEL, a.c.rank, call);
 		return !bad;
@@ -128,16 +165,17 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 		return;
 	for (;;) {
 		const uint32_t next = i + U * step;
+		uint8_t *to[U];
+		uint32_t of[U];
 
-		if (next < a.n_vectors && next > i) {
 #pragma unroll
-			for (int u = 0; u < U; u++)
-				if (next + u * step < a.n_vectors) {
-					uint32_t t = tensor_of(a, next + u * step);
-
-					own[u] = mc_read16(
-						a.input[t] + (uint64_t)(next + u * step) * 16u);
-				}
+		for (int u = 0; u < U; u++) {
+			to[u] = theirs[u];
+			of[u] = tensor[u];
+		}
+		if (next < a.n_vectors && next > i) {
+			place(next);
+			read(next);
 			if (!push(next))
 				return;
 		}
@@ -163,25 +201,19 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 				    [&](int n) { return mc_peer(a.c, first + n % PEERS_AT_ONCE); }))
 				return;
 #pragma unroll
-			for (int u = 0; u < U; u++) {
-				const uint32_t n = i + u * step;
-				const uint32_t t = tensor_of(a, n);
-
+			for (int u = 0; u < U; u++)
 #pragma unroll
 				for (int k = 0; k < PEERS_AT_ONCE; k++)
 					if (valid >> (u * PEERS_AT_ONCE + k) & 1u) {
-						uint4 got = v[u * PEERS_AT_ONCE + k];
-
-						mc_write16(a.output[t] +
-								   mc_peer(a.c, first + k) *
-									   a.block_bytes[t] +
-								   (uint64_t)n * 16u,
-							got);
+						mc_write16(W == 2 ? to[u]
+								  : output_of(a, of[u],
+									    mc_peer(a.c, first + k),
+									    i + u * step),
+							v[u * PEERS_AT_ONCE + k]);
 						mc_store(ring + (first + k) * a.c.slot_stride +
-								 (uint64_t)n * 16u,
+								 (uint64_t)(i + u * step) * 16u,
 							sentinel);
 					}
-			}
 		}
 		if (next >= a.n_vectors || next < i)
 			return;

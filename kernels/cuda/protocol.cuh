@@ -164,21 +164,41 @@ struct mc_start {
 	bool failed;
 };
 
+/* Where it stands, for those who fetch it themselves. */
+struct mc_start_source {
+	const uint8_t *turn;
+	const uint8_t *identity;
+};
+
+__device__ __forceinline__ struct mc_start_source mc_start_source_of(const struct mc_call &c)
+{
+	struct mc_start_source source;
+
+	source.turn = (const uint8_t *)mc_turn(c, blockIdx.x);
+	source.identity = (const uint8_t *)c.control + offsetof(struct mc_control, rank);
+	mc_keep(source.turn, source.identity);
+	return source;
+}
+
 /*
  * For warps that need not act as one: each fetches it for itself, which spares the way through
  * shared memory. The control warp may set the next turn once all have arrived here; warps can see
  * the failed flag differently.
  */
-__device__ __forceinline__ struct mc_start mc_fetch_start(const struct mc_call &c, uint4 sentinel)
+__device__ __forceinline__ struct mc_start mc_fetch_start(
+	const struct mc_start_source &source, uint4 sentinel)
 {
-	const uint4 turn = mc_load_own(mc_turn(c, blockIdx.x));
-	const uint4 identity =
-		mc_load_own((const uint8_t *)c.control + offsetof(struct mc_control, rank));
+	const uint4 turn = mc_load_own(source.turn);
+	const uint4 identity = mc_load_own(source.identity);
 	struct mc_start start;
 
 	start.sentinel = sentinel;
 	start.call = mc_u64(turn.x, turn.y);
-	start.failed = identity.z != 0;
+	/*
+	 * No call has such a number. It makes whoever looks wait for both loads at once: else the
+	 * compiler issues one only when it has seen the other.
+	 */
+	start.failed = (identity.z | (turn.y & 0x80000000u)) != 0;
 	return start;
 }
 

@@ -66,6 +66,24 @@ __device__ __forceinline__ void mc_keep(uint4 &v)
 	asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
+__device__ __forceinline__ void mc_keep(const uint8_t *&a, uint8_t *&b, uint8_t *&c)
+{
+	asm volatile("" : "+l"(a), "+l"(b), "+l"(c));
+	__builtin_assume(__isGlobal(a) && __isGlobal(b) && __isGlobal(c));
+}
+
+__device__ __forceinline__ void mc_keep(const uint8_t *&a, uint32_t &b)
+{
+	asm volatile("" : "+l"(a), "+r"(b));
+	__builtin_assume(__isGlobal(a));
+}
+
+__device__ __forceinline__ void mc_keep(const uint8_t *&a, const uint8_t *&b)
+{
+	asm volatile("" : "+l"(a), "+l"(b));
+	__builtin_assume(__isGlobal(a) && __isGlobal(b));
+}
+
 /* ---- numbers ---- */
 
 __device__ __forceinline__ void mc_fp16x2_to_fp32(uint32_t w, float *ret_pair)

@@ -22,7 +22,7 @@
 #define __host__
 #define __global__
 #define __grid_constant__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __shared__      static thread_local
 #define __forceinline__ inline
 #define __noinline__    __attribute__((noinline))

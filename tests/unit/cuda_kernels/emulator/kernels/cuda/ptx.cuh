@@ -53,6 +53,22 @@ static inline uint4 mc_load_own(const void *at)
 	return v;
 }
 
+static inline void mc_keep(uint4 &)
+{
+}
+
+static inline void mc_keep(const uint8_t *&, uint8_t *&, uint8_t *&)
+{
+}
+
+static inline void mc_keep(const uint8_t *&, uint32_t &)
+{
+}
+
+static inline void mc_keep(const uint8_t *&, const uint8_t *&)
+{
+}
+
 /* ---- numbers ---- */
 
 static inline void mc_fp16x2_to_fp32(uint32_t w, float *ret_pair)
