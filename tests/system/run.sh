@@ -13,6 +13,7 @@
 #
 # Exit status: 0 all passed, 1 something failed, 2 usage, 77 can't run here (the reason on stdout).
 set -uo pipefail
+PATH=$PATH:/usr/sbin:/sbin
 here=$(cd "$(dirname "$0")" && pwd)
 build='' cache='' starts=100 cases='*' verbose=no bound_s=900
 
