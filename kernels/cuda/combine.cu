@@ -9,7 +9,7 @@
 
 /* W: world size, or 0: any. U: vectors a thread in flight. */
 template <class T, int W, int U, int M>
-__global__ void __launch_bounds__(MC_STREAM_THREADS)
+__global__ void __launch_bounds__(MC_STREAM_THREADS, 1)
 	combine_fast(const __grid_constant__ mc_combine_args<M> a)
 {
 	constexpr int RANKS_AT_ONCE = W ? W : 4;
@@ -19,46 +19,61 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	const uint32_t n_threads = blockDim.x - MC_WARP, step = gridDim.x * n_threads;
 	const uint32_t n_peers = (W ? (uint32_t)W : a.c.world_size) - 1u;
 	const uint32_t row_vectors = (uint32_t)(a.row_bytes / 16u);
+	const uint4 sentinel = mc_fetch_sentinel(a.c);
 	uint32_t i = blockIdx.x * n_threads + threadIdx.x - MC_WARP;
+	struct mc_rows<W> rows = mc_rows_limits<W>(a);
 	uint4 own[U], part[U * P];
 
+	if (threadIdx.x < MC_WARP) {
+		mc_combine_control(a, &entry, sentinel);
+		return;
+	}
+	/* where a thread's next vectors are, if registers allow; the first ones are found before
+	 * the wait for the kernel before */
+	constexpr bool PLACES = W == 2 || W == 4;
+	const uint8_t *own_at = a.own + (uint64_t)i * 16u, *part_at[P];
+
+#pragma unroll
+	for (int j = 0; PLACES && j < P; j++) {
+		part_at[j] = a.input + a.offset[j] + (uint64_t)i * 16u;
+		mc_keep(own_at, part_at[j]);
+	}
 	mc_wait_predecessor(a.c);
-	const uint32_t own_vectors = mc_own_rows(a) * row_vectors;
+	mc_rows_count(a, &rows);
+	const uint32_t own_vectors = rows.own * row_vectors;
 	uint32_t most = own_vectors;
 
 	for (uint32_t j = 0; j < n_peers; j++)
-		most = max(most, mc_peer_rows(a, j) * row_vectors);
-	if (!mc_counts_fit(a))
-		most = 0;
+		most = max(most, mc_rows_of(a, rows, j) * row_vectors);
 
-	/* inputs of the vectors from `from` on, all in flight together */
+	/* inputs of the vectors from `from` on, all in flight together; each batch once, in turn */
 	auto load = [&](uint32_t from) {
 #pragma unroll
 		for (int u = 0; u < U; u++) {
 			const uint32_t n = from + u * step;
 
-			if (W) {
 #pragma unroll
-				for (int j = 0; j < P; j++)
-					if (n < mc_peer_rows(a, j) * row_vectors)
-						part[u * P + j] = mc_read16(
-							a.input + a.offset[j] + (uint64_t)n * 16u);
+			for (int j = 0; W && j < P; j++) {
+				if (n < mc_rows_of(a, rows, j) * row_vectors)
+					part[u * P + j] = mc_read16(
+						PLACES ? part_at[j]
+						       : a.input + a.offset[j] + (uint64_t)n * 16u);
+				if (PLACES)
+					part_at[j] += (uint64_t)step * 16u;
 			}
 			if (n < own_vectors)
-				own[u] = mc_read16(a.own + (uint64_t)n * 16u);
+				own[u] = mc_read16(own_at);
+			own_at += (uint64_t)step * 16u;
 		}
 	};
 
-	if (threadIdx.x < MC_WARP)
-		mc_fetch_entry(a.c, &entry);
-	else if (i < most)
+	if (i < most)
 		load(i);
-	__syncthreads();
+	mc_barrier(MC_BARRIER_TURN, blockDim.x);
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!mc_combine_enter(a, &entry, call, mc_counts_fit(a)))
+	if (mc_is_over(&entry) || !rows.fit)
 		return;
-	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	uint8_t *const ring = a.c.ring + data;
 
@@ -73,7 +88,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			if (W) {
 #pragma unroll
 				for (int j = 0; j < P; j++)
-					if (n < mc_peer_rows(a, j) * row_vectors) {
+					if (n < mc_rows_of(a, rows, j) * row_vectors) {
 						bad |= mc_same(part[u * P + j], sentinel);
 						mc_store(a.slot[j] + data + at, part[u * P + j]);
 					}
@@ -187,15 +202,18 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 	const uint64_t step = (uint64_t)gridDim.x * n_threads;
 	const uint64_t thread = (uint64_t)blockIdx.x * n_threads + threadIdx.x - MC_WARP;
 
+	const uint4 sentinel = mc_fetch_sentinel(a.c);
+
+	if (threadIdx.x < MC_WARP) {
+		mc_combine_control(a, &entry, sentinel);
+		return;
+	}
 	mc_wait_predecessor(a.c);
-	if (threadIdx.x < MC_WARP)
-		mc_fetch_entry(a.c, &entry);
-	__syncthreads();
+	mc_barrier(MC_BARRIER_TURN, blockDim.x);
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!mc_combine_enter(a, &entry, call, mc_counts_fit(a)))
+	if (mc_is_over(&entry) || !mc_counts_fit(a))
 		return;
-	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	const uint64_t own_bytes = mc_own_rows(a) * a.row_bytes;
 

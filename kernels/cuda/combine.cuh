@@ -67,45 +67,109 @@ __device__ __forceinline__ bool mc_counts_fit(const mc_combine_args<M> &a)
 	return fit;
 }
 
-template <int M>
-__device__ __forceinline__ void mc_combine_control(
-	const mc_combine_args<M> &a, const struct mc_entry *entry)
+/*
+ * Valid rows. For 2 to 4 ranks the peers' are kept in registers, so that the question whether there
+ * are device-side counts is asked once.
+ */
+template <int W>
+struct mc_rows {
+	static constexpr bool KEPT = W >= 2 && W <= 4;
+	uint32_t own;
+	uint32_t peer[KEPT ? W - 1 : 1]; /* of rotated peer j */
+	bool fit;
+};
+
+/* What they are without counts, known before the kernel before has ended. */
+template <int W, int M>
+__device__ __forceinline__ struct mc_rows<W> mc_rows_limits(const mc_combine_args<M> &a) {
+	struct mc_rows<W> rows;
+
+	rows.own = a.own_rows;
+#pragma unroll
+	for (int j = 0; mc_rows<W>::KEPT && j < W - 1; j++)
+		rows.peer[j] = a.rows[j];
+	rows.fit = true;
+	return rows;
+}
+
+template <int W, int M>
+__device__ __forceinline__ uint32_t mc_rows_of(
+	const mc_combine_args<M> &a, const struct mc_rows<W> &rows, uint32_t j)
 {
-	uint32_t n_vectors = a.c.n_vectors;
+	return mc_rows<W>::KEPT ? rows.peer[j] : rows.fit ? mc_peer_rows(a, j) : 0u;
+}
 
-	if (a.counts && blockIdx.x == 0) {
-		uint64_t n = 0;
-
-		for (uint32_t j = 0; j + 1u < a.c.world_size; j++)
-			n += 1u + (mc_peer_rows(a, j) * a.row_bytes + 15u) / 16u;
-		n_vectors = n < 0xffffffffu ? (uint32_t)n : 0xffffffffu;
+/* After mc_wait_predecessor. Counts that do not fit leave no rows. */
+template <int W, int M>
+__device__ __forceinline__ void mc_rows_count(const mc_combine_args<M> &a, struct mc_rows<W> *rows)
+{
+	if (!a.counts)
+		return;
+	rows->own = mc_own_rows(a);
+	if (mc_rows<W>::KEPT) {
+		rows->fit = rows->own <= a.own_rows;
+#pragma unroll
+		for (int j = 0; j < W - 1; j++) {
+			rows->peer[j] = mc_peer_rows(a, j);
+			rows->fit &= rows->peer[j] <= a.rows[j];
+		}
+	} else {
+		rows->fit = mc_counts_fit(a);
 	}
-	mc_control_exact(
-		a.c, mc_start_of(entry), entry, n_vectors, [&](uint32_t j) { return a.slot[j]; },
-		[&](uint32_t j) { return mc_peer_rows(a, j); },
-		[&](uint32_t) { return mc_own_rows(a); }, []() {});
+	if (rows->fit)
+		return;
+	rows->own = 0;
+#pragma unroll
+	for (int j = 0; mc_rows<W>::KEPT && j < W - 1; j++)
+		rows->peer[j] = 0;
 }
 
 /*
- * What all combine kernels do once the CTA has met: leave a failed epoch, refuse counts that do not
- * fit, let the control warp do its work. False: this thread has nothing more to do.
+ * All that the control warp of a combine does, from its first loads on. *entry is for the data
+ * warps, which meet at MC_BARRIER_TURN before they look there.
  */
 template <int M>
-__device__ __forceinline__ bool mc_combine_enter(
-	const mc_combine_args<M> &a, const struct mc_entry *entry, uint64_t call, bool counts_fit)
+__device__ __forceinline__ void mc_combine_control(
+	const mc_combine_args<M> &a, struct mc_entry *entry, uint4 sentinel)
 {
-	if (entry->identity.z != 0)
-		return false;
-	if (!counts_fit) {
-		if (blockIdx.x == 0 && threadIdx.x == 0)
-			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
-		return false;
+	const uint32_t lane = threadIdx.x, n_peers = a.c.world_size - 1u;
+	const struct mc_start_source source = mc_start_source_of(a.c);
+	const uint8_t *entry_source = mc_entry_source(a.c);
+	uint32_t send = lane < n_peers ? a.rows[lane] : 0u, want = a.own_rows;
+	uint32_t n_vectors = a.c.n_vectors;
+	struct mc_bases bases = mc_bases_of(a.c, sentinel, send, want);
+	bool fit = true;
+
+	mc_wait_predecessor(a.c);
+	const uint4 part = mc_load_own(entry_source);
+	const struct mc_start start = mc_fetch_start(source, sentinel);
+
+	mc_fill_entry(entry, part);
+	mc_barrier_arrive(MC_BARRIER_TURN, blockDim.x);
+	if (start.failed) {
+		mc_raise_bad_turn(a.c, start);
+		return;
 	}
-	if (threadIdx.x < MC_WARP) {
-		mc_combine_control(a, entry);
-		return false;
+	if (a.counts) {
+		uint64_t n = 0;
+
+		fit = mc_counts_fit(a);
+		if (!fit) {
+			if (blockIdx.x == 0 && lane == 0)
+				mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, start.call);
+			return;
+		}
+		send = lane < n_peers ? mc_peer_rows(a, lane) : 0u;
+		want = mc_own_rows(a);
+		bases = mc_bases_of(a.c, sentinel, send, want);
+		for (uint32_t j = 0; blockIdx.x == 0 && j < n_peers; j++)
+			n += 1u + (mc_peer_rows(a, j) * a.row_bytes + 15u) / 16u;
+		n_vectors = n < 0xffffffffu ? (uint32_t)n : 0xffffffffu;
 	}
-	return true;
+	mc_control_exact<(M > (int)MC_WARP)>(
+		a.c, start, bases, entry, n_vectors, [&](uint32_t j) { return a.slot[j]; },
+		[&](uint32_t j) { return j < MC_WARP ? send : mc_peer_rows(a, j); },
+		[&](uint32_t) { return want; }, []() {});
 }
 
 /*

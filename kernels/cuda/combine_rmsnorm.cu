@@ -31,21 +31,30 @@ __global__ void __launch_bounds__((B + 1) * MC_WARP)
 	};
 	auto in_row = [&](int v) { return t + v / VEC * n_threads < n_units; };
 
-	mc_wait_predecessor(a.c);
-	const bool fit = mc_counts_fit(a);
-	const uint32_t own_rows = fit ? mc_own_rows(a) : 0;
-	uint32_t most = own_rows;
+	const uint4 sentinel = mc_fetch_sentinel(a.c);
+	struct mc_rows<W> rows = mc_rows_limits<W>(a);
 	uint4 part[V * P], own[V], residual[V], gamma[V];
 
-	for (uint32_t j = 0; fit && j < n_peers; j++)
-		most = max(most, mc_peer_rows(a, j));
+	if (threadIdx.x < MC_WARP) {
+		if (threadIdx.x == 0)
+			stop[0] = stop[1] = 0;
+		mc_combine_control(a, &entry, sentinel);
+		return;
+	}
+	mc_wait_predecessor(a.c);
+	mc_rows_count(a, &rows);
+	const uint32_t own_rows = rows.own;
+	uint32_t most = own_rows;
+
+	for (uint32_t j = 0; j < n_peers; j++)
+		most = max(most, mc_rows_of(a, rows, j));
 
 	auto load_parts = [&](uint32_t row) {
 #pragma unroll
 		for (int v = 0; EARLY && v < V; v++)
 #pragma unroll
 			for (int j = 0; j < P; j++)
-				if (in_row(v) && row < mc_peer_rows(a, j))
+				if (in_row(v) && row < mc_rows_of(a, rows, j))
 					part[v * P + j] =
 						mc_read16(a.input + a.offset[j] +
 							  row * a.row_bytes + vector_at(v));
@@ -67,19 +76,13 @@ __global__ void __launch_bounds__((B + 1) * MC_WARP)
 				gamma[v] = mc_read16(a.gamma + vector_at(v));
 	};
 
-	if (threadIdx.x < MC_WARP) {
-		mc_fetch_entry(a.c, &entry);
-		if (threadIdx.x == 0)
-			stop[0] = stop[1] = 0;
-	} else if (blockIdx.x < most) {
+	if (blockIdx.x < most)
 		load_parts(blockIdx.x);
-	}
-	__syncthreads();
+	mc_barrier(MC_BARRIER_TURN, blockDim.x);
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!mc_combine_enter(a, &entry, call, fit))
+	if (mc_is_over(&entry) || !rows.fit)
 		return;
-	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	bool ok = true;
 
@@ -93,7 +96,7 @@ __global__ void __launch_bounds__((B + 1) * MC_WARP)
 
 #pragma unroll
 				for (uint32_t j = 0; j < (W ? (uint32_t)W - 1u : n_peers); j++)
-					if (row < mc_peer_rows(a, j)) {
+					if (row < mc_rows_of(a, rows, j)) {
 						const uint4 x = EARLY ? part[v * P + j % P]
 								      : mc_read16(a.input +
 										  a.offset[j] + at);

@@ -120,29 +120,50 @@ __device__ __forceinline__ void mc_next_call(const struct mc_call &c, uint64_t c
 		make_uint4((uint32_t)(call + 1u), (uint32_t)((call + 1u) >> 32), 0, 0);
 }
 
+/* mc_base_of what this lane's first peer is told and must say. */
+struct mc_bases {
+	uint32_t send;
+	uint32_t want;
+};
+
+__device__ __forceinline__ struct mc_bases mc_bases_of(
+	const struct mc_call &c, uint4 sentinel, uint32_t send, uint32_t want)
+{
+	struct mc_bases bases = {mc_base_of(c, sentinel, send), mc_base_of(c, sentinel, want)};
+
+	mc_keep(bases.send, bases.want);
+	return bases;
+}
+
 /*
- * The control warp of an op with exact rows: send(j) and want(j) are the rows that go in the header
- * for rotated peer j and that its header must say; slot(j) is this rank's slot there, segment 0.
- * *entry is in shared memory by the time that entry_ready() returns, which is called once the
- * headers are away. own_start: the data warps use mc_fetch_start.
+ * The control warp of an op whose receivers know the rows: send(j) and want(j) are the rows that go
+ * in the header for rotated peer j and that its header must say, bases those of this lane's number;
+ * slot(j) is this rank's slot there, segment 0. MANY: more peers than lanes. *entry is in shared
+ * memory by the time that entry_ready() returns, which is called once the headers are away.
+ * own_start: the data warps use mc_fetch_start.
  */
-template <class Slot, class Send, class Want, class Ready>
+template <bool MANY, class Slot, class Send, class Want, class Ready>
 __device__ __forceinline__ void mc_control_exact(const struct mc_call &c,
-	const struct mc_start &start, const struct mc_entry *entry, uint32_t n_vectors, Slot slot,
-	Send send, Want want, Ready entry_ready, bool own_start = false)
+	const struct mc_start &start, struct mc_bases bases, const struct mc_entry *entry,
+	uint32_t n_vectors, Slot slot, Send send, Want want, Ready entry_ready,
+	bool own_start = false)
 {
 	const uint32_t lane = threadIdx.x, n_peers = c.world_size - 1u;
 	const uint64_t call = start.call;
 	const uint64_t segment = (call % MC_SEGMENTS) * c.segment_stride;
 
 #ifndef MC_LAB_BARE
-	if (blockIdx.x == 0)
-		for (uint32_t j = lane; j < n_peers; j += MC_WARP) {
-			const uint32_t rows = send(j);
+	auto tell = [&](uint32_t j, uint32_t base) {
+		mc_push_header(c, start, slot(j) + segment, mc_header_of(c, call, send(j), base));
+	};
 
-			mc_push_header(c, start, slot(j) + segment,
-				mc_header_of(c, call, rows, mc_base_of(c, start.sentinel, rows)));
-		}
+	if (blockIdx.x == 0) {
+		if (lane < n_peers)
+			tell(lane, bases.send);
+		if (MANY)
+			for (uint32_t j = lane + MC_WARP; j < n_peers; j += MC_WARP)
+				tell(j, mc_base_of(c, start.sentinel, send(j)));
+	}
 #endif
 	entry_ready();
 	if (own_start)
@@ -155,26 +176,30 @@ __device__ __forceinline__ void mc_control_exact(const struct mc_call &c,
 #ifndef MC_LAB_BARE
 	bool ok = true, waited = false;
 
+	auto hear = [&](uint32_t j, uint32_t base) {
+		uint8_t *mine = c.ring + segment + j * c.slot_stride;
+		uint32_t rows;
+
+		ok = mc_await_header(c, start, mine, j, mc_header_of(c, call, want(j), base), false,
+			&rows, [&]() {
+				waited = true;
+				mc_post_progress(c, call, n_vectors, true);
+			});
+		if (ok)
+			mc_store(mine, start.sentinel);
+	};
+
 	if (lane == 0) {
 		if (mc_is_heartbeat(call))
 			mc_post_progress(c, call, n_vectors, false);
 		if (!mc_control_intact(c, entry))
 			mc_raise_plain(c, MC_FAULT_CORRUPT, c.rank, call);
 	}
-	for (uint32_t j = lane; ok && j < n_peers; j += MC_WARP) {
-		const uint32_t rows_wanted = want(j);
-		const uint4 right = mc_header_of(
-			c, call, rows_wanted, mc_base_of(c, start.sentinel, rows_wanted));
-		uint8_t *mine = c.ring + segment + j * c.slot_stride;
-		uint32_t rows;
-
-		ok = mc_await_header(c, start, mine, j, right, false, &rows, [&]() {
-			waited = true;
-			mc_post_progress(c, call, n_vectors, true);
-		});
-		if (ok)
-			mc_store(mine, start.sentinel);
-	}
+	if (lane < n_peers)
+		hear(lane, bases.want);
+	if (MANY)
+		for (uint32_t j = lane + MC_WARP; ok && j < n_peers; j += MC_WARP)
+			hear(j, mc_base_of(c, start.sentinel, want(j)));
 	mc_end_wait(c, call, n_vectors, waited, ok);
 #endif
 }

@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 	if (threadIdx.x < MC_WARP) {
 		const struct mc_start_source source = mc_start_source_of(a.c);
 		const uint8_t *entry_source = mc_entry_source(a.c);
+		const struct mc_bases bases = mc_bases_of(a.c, sentinel, a.rows, a.rows);
 
 		mc_wait_predecessor(a.c);
 		const struct mc_start start = mc_fetch_start(source, sentinel);
@@ -77,9 +78,10 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 			mc_raise_bad_turn(a.c, start);
 			return;
 		}
-		mc_control_exact(
-			a.c, start, &entry, a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
-			[&](uint32_t) { return a.rows; }, [&](uint32_t) { return a.rows; },
+		mc_control_exact<(MAX_PEERS > MC_WARP)>(
+			a.c, start, bases, &entry, a.c.n_vectors,
+			[&](uint32_t j) { return a.slot[j]; }, [&](uint32_t) { return a.rows; },
+			[&](uint32_t) { return a.rows; },
 			[&]() {
 				mc_fill_entry(&entry, part);
 				__syncwarp();

@@ -117,9 +117,11 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			if (a.ret_counts && blockIdx.x == 0)
 				for (uint32_t p = lane; p < a.c.world_size; p += MC_WARP)
 					mc_write_count(a.ret_counts + p, a.rows[p]);
-			mc_control_exact(
-				a.c, start, &entry, a.c.n_vectors,
-				[&](uint32_t j) { return a.slot[j]; },
+			const uint32_t first = lane < n_peers ? a.rows[mc_peer(a.c, lane)] : 0u;
+
+			mc_control_exact<(MAX_PEERS > MC_WARP)>(
+				a.c, start, mc_bases_of(a.c, sentinel, own_rows, first), &entry,
+				a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
 				[&](uint32_t) { return own_rows; },
 				[&](uint32_t j) { return a.rows[mc_peer(a.c, j)]; }, []() {});
 			return;

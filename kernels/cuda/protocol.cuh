@@ -202,13 +202,19 @@ __device__ __forceinline__ struct mc_start mc_fetch_start(
 	return start;
 }
 
+/* The same of what is in shared memory. */
+__device__ __forceinline__ bool mc_is_over(const struct mc_entry *entry)
+{
+	return (entry->identity.z | (entry->turn.y & 0x80000000u)) != 0;
+}
+
 __device__ __forceinline__ struct mc_start mc_start_of(const struct mc_entry *entry)
 {
 	struct mc_start start;
 
 	start.sentinel = entry->sentinel;
 	start.call = mc_call_number(entry);
-	start.failed = entry->identity.z != 0;
+	start.failed = mc_is_over(entry);
 	return start;
 }
 

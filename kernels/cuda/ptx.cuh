@@ -84,6 +84,11 @@ __device__ __forceinline__ void mc_keep(const uint8_t *&a, const uint8_t *&b)
 	__builtin_assume(__isGlobal(a) && __isGlobal(b));
 }
 
+__device__ __forceinline__ void mc_keep(uint32_t &a, uint32_t &b)
+{
+	asm volatile("" : "+r"(a), "+r"(b));
+}
+
 /* ---- numbers ---- */
 
 __device__ __forceinline__ void mc_fp16x2_to_fp32(uint32_t w, float *ret_pair)

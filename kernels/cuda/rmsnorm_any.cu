@@ -37,18 +37,20 @@ __global__ void __launch_bounds__(1024) rmsnorm_any(const __grid_constant__ mc_c
 	const uint32_t n_peers = a.c.world_size - 1u;
 	const uint32_t t = threadIdx.x - MC_WARP, lane = threadIdx.x % MC_WARP, warp = t / MC_WARP;
 
-	mc_wait_predecessor(a.c);
+	const uint4 sentinel = mc_fetch_sentinel(a.c);
+
 	if (threadIdx.x < MC_WARP) {
-		mc_fetch_entry(a.c, &entry);
 		if (threadIdx.x == 0)
 			stop = 0;
+		mc_combine_control(a, &entry, sentinel);
+		return;
 	}
-	__syncthreads();
+	mc_wait_predecessor(a.c);
+	mc_barrier(MC_BARRIER_TURN, blockDim.x);
 	const uint64_t call = mc_call_number(&entry);
 
-	if (!mc_combine_enter(a, &entry, call, mc_counts_fit(a)))
+	if (mc_is_over(&entry) || !mc_counts_fit(a))
 		return;
-	const uint4 sentinel = entry.sentinel;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	const uint64_t first_thread = (uint64_t)blockIdx.x * n_threads + t;
 	const uint64_t step = (uint64_t)gridDim.x * n_threads;

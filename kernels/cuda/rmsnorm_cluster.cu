@@ -34,22 +34,30 @@ __global__ void __launch_bounds__(THREADS)
 	const uint32_t group = cta * n_warps + t / MC_WARP, unit = cta * n_threads + t;
 	const uint32_t first = blockIdx.x / n_ctas, step = gridDim.x / n_ctas;
 	const uint64_t at = (uint64_t)unit * 16u; /* in a row */
-	const bool in_row = threadIdx.x >= MC_WARP && unit < n_units;
+	const bool in_row = unit < n_units;       /* of a data thread */
 
 	if (threadIdx.x == 0)
 		mc_sums_begin(barrier);
 	__syncwarp();
 	/* nobody sends before all barriers stand: the other half comes before the first sum */
 	mc_cluster_arrive();
+	const uint4 sentinel = mc_fetch_sentinel(a.c);
+	struct mc_rows<W> rows = mc_rows_limits<W>(a);
+
+	if (threadIdx.x < MC_WARP) {
+		mc_combine_control(a, &entry, sentinel);
+		mc_cluster_wait();
+		return;
+	}
 	mc_wait_predecessor(a.c);
-	const bool fit = mc_counts_fit(a);
-	const uint32_t own_rows = fit ? mc_own_rows(a) : 0;
+	mc_rows_count(a, &rows);
+	const uint32_t own_rows = rows.own;
 	uint4 part[P], own, residual, gamma;
 
 	auto load_parts = [&](uint32_t row) {
 #pragma unroll
 		for (int j = 0; j < P; j++)
-			if (fit && in_row && row < mc_peer_rows(a, j))
+			if (in_row && row < mc_rows_of(a, rows, j))
 				part[j] = mc_read16(a.input + a.offset[j] + row * a.row_bytes + at);
 	};
 	auto load_own = [&](uint32_t row) {
@@ -59,27 +67,10 @@ __global__ void __launch_bounds__(THREADS)
 		}
 	};
 
-	if (threadIdx.x < MC_WARP)
-		mc_fetch_entry(a.c, &entry);
-	else
-		load_parts(first);
-	__syncthreads();
+	load_parts(first);
+	mc_barrier(MC_BARRIER_TURN, blockDim.x);
 	const uint64_t call = mc_call_number(&entry);
-	bool ok = entry.identity.z == 0;
-
-	if (ok && !fit) {
-		if (blockIdx.x == 0 && threadIdx.x == 0)
-			mc_raise_plain(a.c, MC_FAULT_BAD_COUNT, a.c.rank, call);
-		ok = false;
-	}
-	if (threadIdx.x < MC_WARP) {
-		if (ok)
-			mc_combine_control(a, &entry);
-		mc_cluster_wait();
-		return;
-	}
-
-	const uint4 sentinel = entry.sentinel;
+	bool ok = !mc_is_over(&entry) && rows.fit;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 
 	auto push = [&](uint32_t row) {
@@ -87,7 +78,7 @@ __global__ void __launch_bounds__(THREADS)
 
 #pragma unroll
 		for (int j = 0; j < P; j++)
-			if (ok && in_row && row < mc_peer_rows(a, j)) {
+			if (ok && in_row && row < mc_rows_of(a, rows, j)) {
 				bad |= mc_same(part[j], sentinel);
 				mc_store(a.slot[j] + data + row * a.row_bytes + at, part[j]);
 			}

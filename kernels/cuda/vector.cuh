@@ -64,14 +64,16 @@ __device__ __forceinline__ void mc_write_any(uint8_t *at, uint4 v, uint32_t n)
 			at[i] = (uint8_t)(w[i / 4] >> i % 4 * 8);
 }
 
+/* Out of the way of those that are aligned. */
+static __device__ __noinline__ int32_t mc_read_count_by_byte(const uint8_t *b)
+{
+	return (int32_t)(b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
+}
+
 /* A device-side count, of any alignment. */
 __device__ __forceinline__ int32_t mc_read_count(const int32_t *at)
 {
-	const uint8_t *b = (const uint8_t *)at;
-
-	if (((uintptr_t)at & 3u) == 0)
-		return *at;
-	return (int32_t)(b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24);
+	return ((uintptr_t)at & 3u) == 0 ? *at : mc_read_count_by_byte((const uint8_t *)at);
 }
 
 __device__ __forceinline__ void mc_write_count(int32_t *at, uint32_t v)

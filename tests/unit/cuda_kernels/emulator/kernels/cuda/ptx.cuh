@@ -69,6 +69,10 @@ static inline void mc_keep(const uint8_t *&, const uint8_t *&)
 {
 }
 
+static inline void mc_keep(uint32_t &, uint32_t &)
+{
+}
+
 /* ---- numbers ---- */
 
 static inline void mc_fp16x2_to_fp32(uint32_t w, float *ret_pair)
