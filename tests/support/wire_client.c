@@ -17,16 +17,38 @@
 
 #define REPLY_TIMEOUT_MS 30000
 
-int mc_wire_socket(const char *path)
+/* -1 with errno set when there is nobody. */
+static int try_socket(const char *path)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), error;
 
 	assert_true(fd >= 0);
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)))
+	if (!connect(fd, (struct sockaddr *)&address, sizeof(address)))
+		return fd;
+	error = errno;
+	close(fd);
+	errno = error;
+	return -1;
+}
+
+int mc_wire_socket(const char *path)
+{
+	int fd = try_socket(path);
+
+	if (fd < 0)
 		fail_msg("cannot connect to %s: %s", path, strerror(errno));
 	return fd;
+}
+
+bool mc_wire_can_connect(const char *path)
+{
+	int fd = try_socket(path);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
 }
 
 void mc_wire_client_open(struct mc_wire_client *ret_client, const char *path, const char *label)

@@ -30,6 +30,8 @@ struct mc_wire_reply {
 
 /* A connected socket without a hello. */
 int mc_wire_socket(const char *path);
+/* Whether anybody listens there. */
+bool mc_wire_can_connect(const char *path);
 /* Connects; says hello and takes the welcome. */
 void mc_wire_client_open(struct mc_wire_client *ret_client, const char *path, const char *label);
 void mc_wire_client_close(struct mc_wire_client *client);

@@ -132,7 +132,8 @@ static int body_races(struct rank *rank)
 	}
 	EXPECT(pthread_create(&queries, NULL, run_queries, &handle), 0);
 	EXPECT(pthread_create(&control, NULL, run_control, &handle), 0);
-	while (now_ms() < end) {
+	/* on a loaded machine epochs take their time; both ranks count the same ones */
+	while (now_ms() < end || (n_epochs <= 3 && now_ms() < end + 60000)) {
 		enum moecomm_status status;
 
 		usleep((useconds_t)(5000 + 7000 * (n_epochs % 5)));
