@@ -189,6 +189,8 @@ enum moecomm_status moecomm_group_join(moecomm_context *context,
  * Joins the next epoch of the group with the options of the first join, in the same handle. Fresh
  * memory at the same addresses: captured graphs stay valid. The old epoch ends for every member.
  * No op of this rank may be in flight. On failure the handle stays usable for another rejoin or leave.
+ * CUDA can't tell whose kernels are still running: the old memory is let go once all work of this
+ * process on the device is done; DEVICE says that some was not within about 2 s.
  */
 enum moecomm_status moecomm_group_rejoin(moecomm_group *group);
 
