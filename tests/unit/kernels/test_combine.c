@@ -383,6 +383,36 @@ static void batch(void **state)
 	world_free(&world);
 }
 
+/* More peers than a warp has lanes: plain and with norm, whole vectors and not, counted and not. */
+static void many_on_rank(struct world *world, uint32_t rank, void *data)
+{
+	(void)data;
+	for (uint32_t n = 0; n < 8; n++) {
+		struct shape s = {.dtype = dtypes[n % 3],
+			.hidden = n % 4 < 2 ? 16 : 9,
+			.values = MODERATE,
+			.norm = n & 1,
+			.seed = n};
+
+		for (uint32_t r = 0; r < world->n; r++) {
+			s.rows[r] = 1 + (r + n) % 2;
+			s.counts[r] = n < 4 ? -1 : (int32_t)(r % 2);
+		}
+		run_shape(world, rank, &s, NULL);
+	}
+}
+
+static void many_ranks(void **state)
+{
+	struct world_options options = {.max_rows = 2, .combine_row_bytes = 64};
+	struct world world;
+
+	(void)state;
+	world_make(&world, 36, &options);
+	world_run(&world, WORLD_THREADS, many_on_rank, NULL);
+	world_free(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -390,6 +420,7 @@ int main(void)
 		cmocka_unit_test(bits),
 		cmocka_unit_test(long_rows),
 		cmocka_unit_test(batch),
+		cmocka_unit_test(many_ranks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,7 @@ static void run_shape(struct world *world, uint32_t rank, uint32_t n, const stru
 	struct mc_dispatch op = {.n_tensors = shape->n_tensors, .ids_tensor = shape->ids_tensor};
 	uint8_t *input[MC_MAX_TENSORS], *output[MC_MAX_TENSORS];
 	int32_t ret_counts[MC_MAX_WORLD_SIZE + 1];
-	bool counted = shape->counts[0] >= 0;
+	bool counted = shape->counts[0] >= 0, told = counted || n % 2;
 	uint64_t total = 0, m = shape->misalign;
 	struct mc_fault fault;
 
@@ -54,10 +54,10 @@ static void run_shape(struct world *world, uint32_t rank, uint32_t n, const stru
 		op.tensor[i] = (struct mc_tensor){
 			n_in ? input[i] + m : NULL, output[i] + m, shape->row_bytes[i]};
 	}
-	if (counted) {
+	if (counted)
 		op.count = &shape->counts[rank];
+	if (told)
 		op.ret_counts = ret_counts;
-	}
 	WORLD_CHECK(world, world_dispatch(world, rank, 0, &op, &fault) == MC_FAULT_NONE);
 	for (uint32_t i = 0; i < shape->n_tensors; i++) {
 		uint8_t *at = output[i] + m;
@@ -83,9 +83,10 @@ static void run_shape(struct world *world, uint32_t rank, uint32_t n, const stru
 		free(input[i]);
 		free(output[i]);
 	}
-	for (uint32_t r = 0; counted && r < world->n; r++)
-		WORLD_CHECK(world, ret_counts[r] == shape->counts[r]);
-	WORLD_CHECK(world, ret_counts[counted ? world->n : 0] == 0x77777777);
+	for (uint32_t r = 0; told && r < world->n; r++)
+		WORLD_CHECK(world,
+			ret_counts[r] == (counted ? shape->counts[r] : (int32_t)shape->rows[r]));
+	WORLD_CHECK(world, ret_counts[told ? world->n : 0] == 0x77777777);
 }
 
 static void shapes_on_rank(struct world *world, uint32_t rank, void *data)
@@ -143,6 +144,70 @@ static void shapes_processes(void **state)
 	(void)state;
 	shapes(WORLD_PROCESSES);
 	assert_int_equal(world_count_fds(), n_fds);
+}
+
+/* Equal rows of whole vectors: few and many of them, in one tensor and in several. */
+static void even_on_rank(struct world *world, uint32_t rank, void *data)
+{
+	static const uint64_t widths[] = {16, 4096, 48, 1600};
+	uint64_t state = *(uint64_t *)data;
+
+	for (uint32_t n = 0; n < 24; n++) {
+		struct shape shape = {
+			.ids_tensor = -1, .n_tensors = n % MC_MAX_TENSORS + 1, .counts = {-1}};
+		uint32_t rows = (uint32_t)(world_random(&state) % 5);
+
+		for (uint32_t i = 0; i < shape.n_tensors; i++)
+			shape.row_bytes[i] = widths[world_random(&state) % 4];
+		for (uint32_t r = 0; r < world->n; r++)
+			shape.rows[r] = rows;
+		run_shape(world, rank, n, &shape);
+	}
+}
+
+static void even(void **state)
+{
+	struct world_options options = {.max_rows = 9, .dispatch_row_bytes = 8 * 4096};
+
+	(void)state;
+	for (size_t i = 0; i < N_WORLD_SIZES; i++) {
+		uint64_t seed = 31 + i;
+		struct world world;
+
+		world_make(&world, world_sizes[i], &options);
+		world_run(&world, WORLD_THREADS, even_on_rank, &seed);
+		world_free(&world);
+	}
+}
+
+/* More peers than a warp has lanes; each form once or twice, since so many ranks take their time.
+ */
+static void many_on_rank(struct world *world, uint32_t rank, void *data)
+{
+	(void)data;
+	for (uint32_t n = 0; n < 6; n++) {
+		struct shape shape = {.ids_tensor = n % 2 ? 0 : -1,
+			.n_tensors = 2,
+			.row_bytes = {16, n < 3 ? 32 : 17},
+			.misalign = n < 3 ? 0 : n};
+
+		for (uint32_t r = 0; r < world->n; r++) {
+			shape.rows[r] = n < 3 ? n : 1 + r % 2;
+			shape.counts[r] = n == 2 || n == 5 ? (int32_t)(r % 2) : -1;
+		}
+		run_shape(world, rank, n, &shape);
+	}
+}
+
+static void many_ranks(void **state)
+{
+	struct world_options options = {.max_rows = 2, .dispatch_row_bytes = 48};
+	struct world world;
+
+	(void)state;
+	world_make(&world, 36, &options);
+	world_run(&world, WORLD_THREADS, many_on_rank, NULL);
+	world_free(&world);
 }
 
 /* Every 16-bit pattern, fp32 specials and words other designs take for "empty". */
@@ -272,6 +337,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shapes_threads),
 		cmocka_unit_test(shapes_processes),
+		cmocka_unit_test(even),
+		cmocka_unit_test(many_ranks),
 		cmocka_unit_test(bits),
 		cmocka_unit_test(channels),
 		cmocka_unit_test(mask_ids),

@@ -417,10 +417,12 @@ static void damaged_control(void **state)
 	uint8_t in[64] = {0}, out[2 * 64];
 
 	(void)state;
-	for (int what = 0; what < 8; what++) {
+	/* the last one is a CTA's call number, which only the cuda kernels have */
+	for (int what = 0; what < (world_is_cuda ? 9 : 8); what++) {
 		struct world world;
 		struct mc_control *control;
 		struct mc_dispatch op;
+		uint8_t *turn;
 
 		make(&world, 2, 20000, 20000);
 		control = world.rank[1].control;
@@ -446,8 +448,12 @@ static void damaged_control(void **state)
 		case 6:
 			control->failed = 0xdeadbeef;
 			break;
-		default:
+		case 7:
 			control->channel[0].call = 0;
+			break;
+		default:
+			turn = (uint8_t *)control + MC_CUDA_TURNS_OFFSET;
+			turn[offsetof(struct mc_cuda_turn, call) + 7] = 0x80;
 			break;
 		}
 		op = bytes_op(in, out, 2, 2);
@@ -471,18 +477,27 @@ static void damaged_control(void **state)
 static void damaged_header(void **state)
 {
 	uint8_t in[64] = {0}, out[2 * 64];
-	struct mc_vector junk = {{1, 2, 3, 4}};
-	struct mc_dispatch op;
-	struct world world;
+	struct mc_dispatch op = bytes_op(in, out, 2, 2);
+	struct mc_vector header[] = {{{1, 2, 3, 4}}, {{1, 0, 2, 0}}};
 
 	(void)state;
-	make(&world, 2, 20000, 20000);
-	memcpy(world.rank[0].arena[0] + mc_slot_offset(&world.layout, 0, 1, 0, 1), &junk, 16);
-	op = bytes_op(in, out, 2, 2);
-	bad_call(&world, 0, &op);
-	assert_int_equal(seen_by(&world, 0)->status, MC_FAULT_CORRUPT);
-	assert_int_equal(seen_by(&world, 0)->fault.peer, 1);
-	world_free(&world);
+	for (int i = 0; i < 2; i++) {
+		struct world world;
+
+		make(&world, 2, 20000, 20000);
+		/* the second is right but for its check */
+		if (i == 1) {
+			header[i].word[1] = mc_dispatch_digest(&op, 2);
+			header[i].word[3] =
+				1 ^ mc_header_check(1, header[i].word[1], 2, &world.sentinel);
+		}
+		memcpy(world.rank[0].arena[0] + mc_slot_offset(&world.layout, 0, 1, 0, 1),
+			&header[i], 16);
+		bad_call(&world, 0, &op);
+		assert_int_equal(seen_by(&world, 0)->status, MC_FAULT_CORRUPT);
+		assert_int_equal(seen_by(&world, 0)->fault.peer, 1);
+		world_free(&world);
+	}
 }
 
 /* More than a slot holds must not reach the next rank's slot, even if the caller didn't check. */
