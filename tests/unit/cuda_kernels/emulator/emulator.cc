@@ -62,6 +62,7 @@ struct barrier {
 
 struct warp {
 	unsigned n_live, n_arrived;
+	unsigned n_rests; /* rounds that it sits out from now on */
 	uint64_t round;
 	/* by turns: nobody is more than one meeting ahead */
 	emu_meeting meeting[2];
@@ -83,11 +84,14 @@ struct cta {
 	unsigned n_live;
 	cluster *in;
 	unsigned number; /* in the cluster */
+	uint32_t draw;
 };
 
 thread_local cta *my_cta;
 thread_local fiber *me;
 thread_local char anchor;
+
+std::atomic<uint32_t> n_launched; /* CTAs; each gets another order of its warps */
 
 std::mutex stacks_lock;
 std::vector<char *> stacks; /* of MAX_THREADS fibers each */
@@ -197,6 +201,23 @@ void die_of_deadlock()
 	abort();
 }
 
+/*
+ * Whether a warp sits this round out. Hardware promises no order of warps, so here every one falls
+ * behind the others now and then.
+ */
+bool rests(cta &c, warp &w)
+{
+	if (w.n_rests) {
+		w.n_rests--;
+		return true;
+	}
+	c.draw = c.draw * 1664525u + 1013904223u;
+	if (c.draw >> 29)
+		return false;
+	w.n_rests = c.draw >> 26 & 7u;
+	return true;
+}
+
 void run_cta(cta &c, unsigned block, unsigned n_ctas, unsigned n_threads)
 {
 	char *stack = take_stacks();
@@ -225,10 +246,12 @@ void run_cta(cta &c, unsigned block, unsigned n_ctas, unsigned n_threads)
 		f.stack = first_stack(stack + i * STACK_BYTES);
 	}
 	while (n_ended < n_threads) {
-		bool any = false;
+		bool any = false, resting = false;
 
 		n_ended = 0;
 		for (fiber &f : c.fibers) {
+			if (f.thread % LANES == 0)
+				resting = rests(c, c.warps[f.thread / LANES]);
 			if (f.ended) {
 				n_ended++;
 				continue;
@@ -236,6 +259,8 @@ void run_cta(cta &c, unsigned block, unsigned n_ctas, unsigned n_threads)
 			if (f.gate && *f.gate == f.seen)
 				continue;
 			any = true;
+			if (resting)
+				continue;
 			me = &f;
 			threadIdx = {f.thread, 0, 0};
 			emu_switch(&c.scheduler, f.stack);
@@ -265,6 +290,7 @@ void emu_launch(
 		ctas[i].kernel = &kernel;
 		ctas[i].in = &clusters[i / size];
 		ctas[i].number = i % size;
+		ctas[i].draw = ++n_launched;
 		ctas[i].in->n_ctas = size;
 		ctas[i].in->n_threads = size * n_threads;
 	}
