@@ -108,12 +108,13 @@ static int body_replaced(struct rank *rank)
 	if (pid == 0) {
 		rank->context = test_connect(test_socket());
 		group = rank_join(rank);
-		for (int i = 0; group; i++) {
+		if (!group)
+			_exit(1);
+		for (int i = 0;; i++) {
 			if (i == 30)
 				atomic_store(&board->go, 1);
 			check_round(group, 1, rank->world_size, 4, i, 0);
 		}
-		_exit(1);
 	}
 	while (!atomic_load(&board->go))
 		usleep(1000);
