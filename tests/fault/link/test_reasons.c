@@ -84,6 +84,7 @@ static void check_ending(const char *group, const char *text)
 	mc_wire_reply_clear(&reply);
 }
 
+#ifdef MC_FAULT_INJECTION
 struct reason {
 	const char *group, *inject, *inject_client, *text;
 };
@@ -125,6 +126,7 @@ static void each_probe_failure_shows_once(void **state)
 					count_lines(reason->group, reasons[other].text), 0);
 	}
 }
+#endif
 
 static void a_rank_that_does_not_vote_shows_once(void **state)
 {

@@ -40,6 +40,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
+#ifdef MC_FAULT_INJECTION
 static void start(struct ranks_options options)
 {
 	options.socket = daemon_.socket;
@@ -48,6 +49,7 @@ static void start(struct ranks_options options)
 	options.op_timeout_ms = 60000;
 	ranks_start(&ranks, &options);
 }
+#endif
 
 static void wait_paused(int rank)
 {
@@ -195,8 +197,8 @@ static void a_blocked_loop_is_found_and_hurts_nobody(void **state)
 {
 #ifndef MC_FAULT_INJECTION
 	(void)state;
-	mc_fd_store_start(&store, &daemon_, NULL);
-	print_message("not tried: built without MOECOMM_FAULT_INJECTION\n");
+	mc_fd_store_start(&store, &daemon_, NULL); /* for tear_down */
+	skip();                                    /* built without MOECOMM_FAULT_INJECTION */
 #else
 	static const char *const env[] = {
 		"WATCHDOG_USEC=500000", "MOECOMM_INJECT_DAEMON=block_ms:20000", NULL};

@@ -282,8 +282,8 @@ static void foreign_fds_are_closed(void **state)
 	static const char *const names[] = {"stored", "foreign", "s", "sx", "e", "e1", "e1-",
 		"e1-d0", "e1-a64", "e1-a00", "e1-a-1", "e1-b ", "E1-b", "e01-b",
 		"s00000000000000000000000000000000000001",
-		"a name that is far longer than any of ours can ever be, whatever numbers there "
-		"are"};
+		("a name that is far longer than any of ours can ever be, whatever numbers there "
+		 "are")};
 	struct pair pair;
 	size_t n_fds, n = 0;
 	int pipes[2];
