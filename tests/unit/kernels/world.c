@@ -64,6 +64,7 @@ void world_make(struct world *world, uint32_t n, const struct world_options *opt
 			world->rank[r].arena[a] = at;
 	}
 	world->n_failed = (uint32_t *)at;
+	world->n_met = world->n_failed + 1;
 	world->results = at + 4096;
 }
 
@@ -162,6 +163,15 @@ void world_run_ranks(
 void world_run(struct world *world, enum world_mode mode, world_fn fn, void *data)
 {
 	world_run_ranks(world, mode, UINT64_MAX, fn, data);
+}
+
+void world_meet(struct world *world)
+{
+	const uint32_t before = __atomic_fetch_add(world->n_met, 1, __ATOMIC_ACQ_REL);
+	const uint32_t all = (before / world->n + 1) * world->n;
+
+	while (__atomic_load_n(world->n_met, __ATOMIC_ACQUIRE) < all)
+		usleep(100);
 }
 
 bool world_check(struct world *world, bool ok, const char *what, const char *file, int line)

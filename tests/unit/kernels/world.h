@@ -24,6 +24,7 @@ struct world {
 	struct mc_board *board;
 	struct mc_host_rank rank[MC_MAX_WORLD_SIZE];
 	uint32_t *n_failed;    /* failed checks, of all ranks; shared */
+	uint32_t *n_met;       /* calls of world_meet; shared */
 	void *results;         /* WORLD_RESULT_BYTES for the test's own use; shared */
 	uint64_t run_limit_ms; /* of world_run */
 	void *map;
@@ -56,6 +57,9 @@ void world_run_ranks(
 /* All ranks; fails the test when a check failed. */
 void world_run(struct world *world, enum world_mode mode, world_fn fn, void *data);
 
+/* Waits until every rank has come here as often as this one. */
+void world_meet(struct world *world);
+
 /* A check that works on every rank's thread or process. Evaluates to the condition. */
 bool world_check(struct world *world, bool ok, const char *what, const char *file, int line);
 #define WORLD_CHECK(world, condition) world_check(world, condition, #condition, __FILE__, __LINE__)
@@ -68,7 +72,7 @@ int world_count_fds(void);
 
 /* ---- the ops, by world_host.c or by cuda_kernels/world_cuda.cc ---- */
 
-/* Whether it is the latter: what only the host backend counts and promises is not asked for then. */
+/* Whether it is the latter: what only the host backend counts and promises is left out then. */
 extern const bool world_is_cuda;
 /* Digest and run in one; rows uniform or ragged as given in the op. */
 int world_dispatch(struct world *world, uint32_t rank, uint32_t channel, struct mc_dispatch *op,
