@@ -104,6 +104,12 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 				mine[u] = output_of(a, tensor[u], a.c.rank, n);
 				theirs[u] = output_of(a, tensor[u], mc_peer(a.c, 0), n);
 			}
+#pragma unroll
+		for (int u = 0; u < U; u++)
+			if (W == 2)
+				mc_keep(input[u], mine[u], theirs[u]);
+			else
+				mc_keep(input[u], tensor[u]);
 	};
 	auto read = [&](uint32_t from) {
 #pragma unroll
@@ -114,12 +120,6 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 
 	/* all that is known without the kernel before, while that one still runs */
 	place(i);
-#pragma unroll
-	for (int u = 0; u < U; u++)
-		if (W == 2)
-			mc_keep(input[u], mine[u], theirs[u]);
-		else
-			mc_keep(input[u], tensor[u]);
 	const struct mc_start_source source = mc_start_source_of(a.c);
 
 	mc_wait_predecessor(a.c);
