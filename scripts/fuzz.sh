@@ -16,7 +16,7 @@ for target in build-fuzz/fuzz/fuzz_*; do
 	work=$(mktemp -d)
 	echo "== $name: $seconds s"
 	if ! "$target" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -print_final_stats=1 \
-		-artifact_prefix="$work/" "$work" "tests/fuzz/corpus/${name#fuzz_}" 2>"$work.log"; then
+		-artifact_prefix="$work/" "$work" "tests/fuzz/corpus/$name" 2>"$work.log"; then
 		status=1
 		tail -n 30 "$work.log"
 		echo "fuzz: $name found something; inputs are in $work"
