@@ -9,7 +9,7 @@
 
 /* W: world size, or 0: any. U: vectors a thread in flight. */
 template <class T, int W, int U, int M>
-__global__ void __launch_bounds__(MC_STREAM_THREADS, 1)
+__global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 && U == 1 ? 2 : 1)
 	combine_fast(const __grid_constant__ mc_combine_args<M> a)
 {
 	constexpr int RANKS_AT_ONCE = W ? W : 4;

@@ -61,6 +61,11 @@ int mc_rank_map(struct mc_backend_rank *rank, const struct mc_backend_epoch *epo
  * told to leave. What does not end keeps its memory.
  */
 void mc_rank_unmap(struct mc_backend_rank *rank, uint32_t timeout_ms);
+/* The block of the mapped epoch, or of none, to (true) or from rank->pinned->control. */
+int mc_rank_copy_control(
+	struct mc_backend_rank *rank, bool to_device, struct mc_backend_error *ret_error);
+/* Takes the epoch's mappings away, whatever part of them there is; the addresses stay. */
+void mc_rank_unmap_all(struct mc_backend_rank *rank);
 /* Gives the reserved addresses back; nothing of an epoch is mapped any more. */
 void mc_rank_unreserve(struct mc_backend_rank *rank);
 /* Sets the failed flag of the mapped epoch, without waiting for kernels. */
