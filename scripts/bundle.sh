@@ -45,7 +45,12 @@ options=(-DCMAKE_BUILD_TYPE=RelWithDebInfo -DMOECOMM_CUDA=ON -DMOECOMM_FAULT_INJ
 	-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags
 	-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--disable-new-dtags
 	-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags)
-[ "$architectures" = all ] || options+=("-DMOECOMM_CUDA_ARCHITECTURES=$architectures")
+if [ "$architectures" != all ]; then
+	options+=("-DMOECOMM_CUDA_ARCHITECTURES=$architectures")
+elif nvcc --help 2>/dev/null | grep -q -e --compress-mode; then
+	# for five architectures the kernels would be most of the bundle
+	options+=(-DCMAKE_CUDA_FLAGS=--compress-mode=size)
+fi
 cmake -S "$source" -B "$build" -G Ninja "${options[@]}"
 cmake --build "$build"
 
