@@ -261,3 +261,9 @@ double ranks_print_times(struct ranks_times *times, const char *name)
 		times->ms[times->n - 1], times->n);
 	return times->ms[times->n - 1];
 }
+
+void ranks_check_times(struct ranks_times *times, const char *name, double median_ms)
+{
+	assert_true(ranks_print_times(times, name) < 60000);
+	assert_true(times->ms[times->n / 2] < median_ms);
+}

@@ -115,5 +115,10 @@ struct ranks_times {
 void ranks_time(struct ranks_times *times, int64_t from_ns, int64_t to_ns);
 /* Prints; returns the largest. */
 double ranks_print_times(struct ranks_times *times, const char *name);
+/*
+ * Prints; fails the test unless the median is within the bound, and the largest within a minute: a
+ * machine that stands still for seconds is no fault of ours, a rank that waits for ever is.
+ */
+void ranks_check_times(struct ranks_times *times, const char *name, double median_ms);
 
 #endif
