@@ -44,20 +44,29 @@ static void explain_timeout(const struct mc_fault *fault, struct mc_verdict *ret
 		waited_ms, where);
 }
 
+/* A copy of what others write meanwhile, word by word. Of a record the status is written last, so
+ * that the first word is read first. */
+static void read_shared(void *to, const void *from, size_t n_bytes)
+{
+	const uint32_t *word = from;
+	uint32_t value = __atomic_load_n(&word[0], __ATOMIC_ACQUIRE);
+
+	memcpy(to, &value, sizeof(value));
+	for (size_t i = 1; i < n_bytes / sizeof(value); i++) {
+		value = __atomic_load_n(&word[i], __ATOMIC_RELAXED);
+		memcpy((uint8_t *)to + i * sizeof(value), &value, sizeof(value));
+	}
+}
+
 /* What a rank last posted on a channel; call 0: nothing. */
 static struct mc_progress read_progress(
 	const struct moecomm_group *group, uint32_t rank, uint32_t channel)
 {
-	const uint32_t *from;
-	uint32_t word[sizeof(struct mc_progress) / sizeof(uint32_t)];
 	struct mc_progress progress = {.call = 0};
 
-	if (rank >= group->world_size || channel >= MC_MAX_CHANNELS)
-		return progress;
-	from = (const uint32_t *)&group->board->rank[rank].progress[channel];
-	for (size_t i = 0; i < sizeof(word) / sizeof(word[0]); i++)
-		word[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-	memcpy(&progress, word, sizeof(progress));
+	if (rank < group->world_size && channel < MC_MAX_CHANNELS)
+		read_shared(
+			&progress, &group->board->rank[rank].progress[channel], sizeof(progress));
 	return progress;
 }
 
@@ -168,15 +177,9 @@ void mc_fault_explain(const struct moecomm_group *group, const struct mc_fault *
 /* A rank's record; status MC_FAULT_NONE when it holds none. */
 static struct mc_fault read_record(const struct mc_board *board, uint32_t rank)
 {
-	const uint32_t *from = (const uint32_t *)&board->rank[rank].fault;
-	uint32_t word[sizeof(struct mc_fault) / sizeof(uint32_t)];
 	struct mc_fault fault;
 
-	/* the status is written last, so read it first */
-	word[0] = __atomic_load_n(&from[0], __ATOMIC_ACQUIRE);
-	for (size_t i = 1; i < sizeof(word) / sizeof(word[0]); i++)
-		word[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-	memcpy(&fault, word, sizeof(fault));
+	read_shared(&fault, &board->rank[rank].fault, sizeof(fault));
 	return fault;
 }
 
