@@ -208,11 +208,9 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 		mc_combine_control(a, &entry, sentinel);
 		return;
 	}
-	mc_wait_predecessor(a.c);
-	mc_barrier(MC_BARRIER_TURN, blockDim.x);
-	const uint64_t call = mc_call_number(&entry);
+	uint64_t call;
 
-	if (mc_is_over(&entry) || !mc_counts_fit(a))
+	if (!mc_enter_any(a, &entry, &call))
 		return;
 	const uint64_t data = (call % MC_SEGMENTS) * a.c.segment_stride + MC_SLOT_HEADER_BYTES;
 	const uint64_t own_bytes = mc_own_rows(a) * a.row_bytes;

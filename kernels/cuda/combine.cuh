@@ -172,6 +172,17 @@ __device__ __forceinline__ void mc_combine_control(
 		[&](uint32_t) { return want; }, []() {});
 }
 
+/* How a data warp of the kernels for any size begins. False: there is nothing to do. */
+template <int M>
+__device__ __forceinline__ bool mc_enter_any(
+	const mc_combine_args<M> &a, const struct mc_entry *entry, uint64_t *ret_call)
+{
+	mc_wait_predecessor(a.c);
+	mc_barrier(MC_BARRIER_TURN, blockDim.x);
+	*ret_call = mc_call_number(entry);
+	return !mc_is_over(entry) && mc_counts_fit(a);
+}
+
 /*
  * Pushes rows of any size and address, a vector at a time, from vector `first` on, `step` apart.
  * data: where the slot's data lies for this call. False: a vector equals the sentinel (which is

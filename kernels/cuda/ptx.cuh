@@ -60,7 +60,10 @@ __device__ __forceinline__ uint4 mc_load_own(const void *at)
 	return v;
 }
 
-/* What makes v is done here, not where v is used: before a wait instead of behind it. */
+/*
+ * Asks for what makes v to be done here, not where v is used: before a wait instead of behind it.
+ * It binds the compiler, not the assembler, which may still move cheap arithmetic.
+ */
 __device__ __forceinline__ void mc_keep(uint4 &v)
 {
 	asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));

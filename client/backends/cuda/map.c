@@ -366,6 +366,7 @@ int mc_rank_map(struct mc_backend_rank *rank, const struct mc_backend_epoch *epo
 	uint32_t *ret_failed_peer, struct mc_backend_error *ret_error)
 {
 	int status = check_epoch(rank, epoch, ret_error);
+	const char *in_use = NULL;
 
 	*ret_failed_peer = UINT32_MAX;
 	if (status)
@@ -375,20 +376,14 @@ int mc_rank_map(struct mc_backend_rank *rank, const struct mc_backend_epoch *epo
 	 * A graph that was replayed between the epochs leaves at once, but it may not have come to
 	 * it yet: its ops must not see half of the one block and half of the other.
 	 */
-	if (!rank->stuck && rank->stale_mapped && !mc_rank_wait_idle(rank, LEAVE_MS)) {
+	if (rank->stuck)
+		in_use = "the last epoch's memory is still in use";
+	else if (rank->stale_mapped && !mc_rank_wait_idle(rank, LEAVE_MS))
+		in_use = "ops that were enqueued between the epochs may still be waiting behind it";
+	if (in_use) {
 		snprintf(ret_error->text, sizeof(ret_error->text),
-			"cannot map an epoch: work on GPU %d did not end, so ops that were "
-			"enqueued "
-			"between the epochs may still be waiting behind it",
-			rank->ordinal);
-		return MOECOMM_DEVICE;
-	}
-	if (rank->stuck) {
-		snprintf(ret_error->text, sizeof(ret_error->text),
-			"cannot map an epoch: work on GPU %d did not end, so the last epoch's "
-			"memory "
-			"is still in use",
-			rank->ordinal);
+			"cannot map an epoch: work on GPU %d did not end, so %s", rank->ordinal,
+			in_use);
 		return MOECOMM_DEVICE;
 	}
 	pthread_mutex_lock(&rank->lock);

@@ -7,9 +7,7 @@
 #include "emulator.h"
 
 extern "C" {
-#include "kernels/launch.h"
-void mc_number_load(enum mc_dtype dtype, const void *src, uint64_t n, float *dst);
-void mc_number_store(enum mc_dtype dtype, const float *src, uint64_t n, void *dst);
+#include "kernels/host/number.h"
 }
 
 /* ---- memory ---- */
