@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -149,4 +150,18 @@ moecomm_group *rank_join(struct rank *rank)
 		fprintf(stderr, "rank %d of %s: %s\n", rank->rank, rank->group,
 			moecomm_last_error());
 	return group;
+}
+
+pthread_barrier_t *ranks_barrier(unsigned n)
+{
+	pthread_barrierattr_t attributes;
+	pthread_barrier_t *barrier = mmap(
+		NULL, sizeof(*barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(barrier != MAP_FAILED);
+	pthread_barrierattr_init(&attributes);
+	pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(barrier, &attributes, n);
+	pthread_barrierattr_destroy(&attributes);
+	return barrier;
 }

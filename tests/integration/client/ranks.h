@@ -3,6 +3,7 @@
 #ifndef MC_TESTS_CLIENT_RANKS_H
 #define MC_TESTS_CLIENT_RANKS_H
 
+#include <pthread.h>
 #include "client/moecomm.h"
 
 /* Time that a loaded machine of two cores may add to a bound. */
@@ -42,6 +43,9 @@ moecomm_group *rank_join(struct rank *rank);
  */
 int check_round(
 	moecomm_group *group, int rank, int world_size, unsigned seed, int round, int channel);
+
+/* Where processes wait for each other, outside of the product; forked ones share it. */
+pthread_barrier_t *ranks_barrier(unsigned n);
 
 int64_t now_ms(void);
 

@@ -249,6 +249,8 @@ static int body_sentinel(struct rank *rank)
 
 	EXPECT_TRUE(group);
 	EXPECT_TRUE(dispatch_16(group, in, &status) == 0 && status == MOECOMM_OK);
+	/* the failure of the next call must not meet a rank that is still in this one */
+	pthread_barrier_wait(rank->data);
 	EXPECT_TRUE(find_sentinel(sentinel) == 0);
 	if (rank->rank == 1)
 		memcpy(in[2], sentinel, 16);
@@ -270,7 +272,7 @@ static int body_sentinel(struct rank *rank)
 static void test_sentinel(void **state)
 {
 	(void)state;
-	assert_int_equal(run_processes("sentinel", WORLD, body_sentinel, NULL), 0);
+	assert_int_equal(run_processes("sentinel", WORLD, body_sentinel, ranks_barrier(WORLD)), 0);
 }
 
 /* ---- damaged control blocks ---- */
@@ -299,6 +301,7 @@ static int body_damaged(struct rank *rank)
 	for (size_t i = 0; i < sizeof(damaged_at) / sizeof(damaged_at[0]); i++) {
 		EXPECT_TRUE(dispatch_16(group, in, &status) == 0);
 		EXPECT(status, MOECOMM_OK);
+		pthread_barrier_wait(rank->data);
 		if (rank->rank == 2) {
 			EXPECT_TRUE(mapped_find("moecomm-control", control, 1) == 1);
 			control[0].at[damaged_at[i]] ^= 0x40;
@@ -324,7 +327,7 @@ static int body_damaged(struct rank *rank)
 static void test_damaged(void **state)
 {
 	(void)state;
-	assert_int_equal(run_processes("damaged", WORLD, body_damaged, NULL), 0);
+	assert_int_equal(run_processes("damaged", WORLD, body_damaged, ranks_barrier(WORLD)), 0);
 }
 
 int main(int argc, char **argv)

@@ -19,21 +19,6 @@
 #include "integration/client/mapped.h"
 #include "integration/client/ranks.h"
 
-/* Where processes wait for each other, outside of the product. */
-static pthread_barrier_t *barrier_new(unsigned n)
-{
-	pthread_barrierattr_t attributes;
-	pthread_barrier_t *barrier = mmap(
-		NULL, sizeof(*barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	assert_true(barrier != MAP_FAILED);
-	pthread_barrierattr_init(&attributes);
-	pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-	pthread_barrier_init(barrier, &attributes, n);
-	pthread_barrierattr_destroy(&attributes);
-	return barrier;
-}
-
 /* ---- two groups of equal shape ---- */
 
 #define STARTS 12
@@ -99,7 +84,7 @@ static int body_apart(struct rank *rank)
 
 static void test_apart(void **state)
 {
-	pthread_barrier_t *barrier = barrier_new(4);
+	pthread_barrier_t *barrier = ranks_barrier(4);
 
 	(void)state;
 	assert_int_equal(run_processes("apart", 4, body_apart, barrier), 0);
@@ -177,7 +162,7 @@ static int body_eight(struct rank *rank)
 static void test_eight(void **state)
 {
 	char home[] = "/tmp/moecomm-eight-XXXXXX";
-	struct eight eight = {barrier_new(8), home};
+	struct eight eight = {ranks_barrier(8), home};
 
 	(void)state;
 	assert_non_null(mkdtemp(home));
