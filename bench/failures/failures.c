@@ -32,6 +32,8 @@ static const char usage[] =
 	"  --ranks N        2 to 16 (4; with cuda as many as GPUs, at least 2)\n"
 	"  --repeats N      of each event (100)\n"
 	"  --deadline-ms N  of an op, for the rank that stands still (500)\n"
+	"  --events LIST    some of killed,stuck,mismatch,abort,operator,nothing,daemon (all)\n"
+	"  --ops N          that 'nothing' and 'daemon' watch (1000)\n"
 	"  --row-bytes N    bytes of a dispatched row (256)\n"
 	"  --help\n";
 
@@ -48,14 +50,22 @@ static const struct mc_report_column columns[] = {
 	{NULL, NULL, 0, false},
 };
 
-struct event {
+/* What is measured of an event. */
+struct quantity {
 	const char *name, *measured;
 	enum moecomm_status status; /* what ranks hear */
-	/* Does it once; sets *ret_ms. 0, or -1 after telling. */
-	int (*run)(struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat,
-		double *ret_ms);
 	double bound_ms;      /* semantics: NAN for none; negative: the deadline and a tenth */
 	double cuda_bound_ms; /* where it differs; else 0 */
+};
+
+#define MAX_QUANTITIES 2
+
+struct event {
+	const char *key; /* in --events */
+	/* Does it once; sets ret_ms of each quantity. 0, or -1 after telling. */
+	int (*run)(struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat,
+		double *ret_ms);
+	struct quantity quantity[MAX_QUANTITIES]; /* the second may have no name: there is none */
 };
 
 static double ms_of(int64_t ns)
@@ -86,6 +96,7 @@ static int go_on(struct mc_failures *failures, uint64_t old_epoch)
 	return mc_failures_wait_ops(failures, 20);
 }
 
+/* The status on the survivors; then the new process and all of them in the next epoch. */
 static int run_killed(
 	struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat, double *ret_ms)
 {
@@ -97,28 +108,13 @@ static int run_killed(
 	if (mc_failures_kill_rank(failures, victim) < 0 ||
 		mc_failures_wait_failed(failures, victim, MOECOMM_PEER_LOST) < 0)
 		return -1;
-	*ret_ms = ms_of(last_failed(failures, victim) - begun);
-	if (mc_failures_start_rank(failures, victim) < 0)
+	ret_ms[0] = ms_of(last_failed(failures, victim) - begun);
+	if (mc_failures_start_rank(failures, victim) < 0 || mc_failures_rejoin(failures, epoch) < 0)
 		return -1;
-	return go_on(failures, epoch);
-}
-
-static int run_replaced(
-	struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat, double *ret_ms)
-{
-	uint64_t epoch = epoch_of(failures);
-	int victim = repeat % failures->n_ranks;
-	int64_t begun = mc_bench_now_ns();
-
-	(void)daemon;
-	if (mc_failures_kill_rank(failures, victim) < 0 ||
-		mc_failures_start_rank(failures, victim) < 0 ||
-		mc_failures_rejoin(failures, epoch) < 0)
-		return -1;
-	*ret_ms = ms_of(mc_bench_now_ns() - begun);
+	ret_ms[1] = ms_of(mc_bench_now_ns() - begun);
 	/* a process that uses CUDA takes its own time to start, with or without a failure */
 	if (failures->n_gpus)
-		*ret_ms -= ms_of(atomic_load(&failures->rank[victim].own_start_ns));
+		ret_ms[1] -= ms_of(atomic_load(&failures->rank[victim].own_start_ns));
 	return mc_failures_wait_ops(failures, 20);
 }
 
@@ -147,31 +143,38 @@ static int run_stuck(
 	return go_on(failures, epoch);
 }
 
-static int run_command(struct mc_failures *failures, int repeat, enum mc_failures_command command,
-	enum moecomm_status status, double *ret_ms)
+static int run_mismatch(
+	struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat, double *ret_ms)
 {
 	uint64_t epoch = epoch_of(failures);
 	int actor = repeat % failures->n_ranks;
 
-	atomic_store(&failures->rank[actor].command, (int)command);
-	if (mc_failures_wait_failed(failures, -1, status) < 0)
+	(void)daemon;
+	atomic_store(&failures->rank[actor].command, (int)MC_FAILURES_WRONG);
+	if (mc_failures_wait_failed(failures, -1, MOECOMM_MISMATCH) < 0)
 		return -1;
 	*ret_ms = ms_of(last_failed(failures, -1) - atomic_load(&failures->rank[actor].acted_ns));
 	return go_on(failures, epoch);
 }
 
-static int run_mismatch(
-	struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat, double *ret_ms)
-{
-	(void)daemon;
-	return run_command(failures, repeat, MC_FAILURES_WRONG, MOECOMM_MISMATCH, ret_ms);
-}
-
+/* The status on all; then, from there, a verified op of all in the same processes. */
 static int run_abort(
 	struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat, double *ret_ms)
 {
+	uint64_t epoch = epoch_of(failures);
+	int actor = repeat % failures->n_ranks;
+	int64_t begun;
+
 	(void)daemon;
-	return run_command(failures, repeat, MC_FAILURES_ABORT, MOECOMM_ABORTED, ret_ms);
+	atomic_store(&failures->rank[actor].command, (int)MC_FAILURES_ABORT);
+	if (mc_failures_wait_failed(failures, -1, MOECOMM_ABORTED) < 0)
+		return -1;
+	ret_ms[0] = ms_of(last_failed(failures, -1) - atomic_load(&failures->rank[actor].acted_ns));
+	begun = mc_bench_now_ns();
+	if (mc_failures_rejoin(failures, epoch) < 0)
+		return -1;
+	ret_ms[1] = ms_of(mc_bench_now_ns() - begun);
+	return mc_failures_wait_ops(failures, 20);
 }
 
 /* Connects, greets and aborts, as moecommctl abort does. */
@@ -195,24 +198,6 @@ static int run_abort_by_operator(
 		return -1;
 	*ret_ms = ms_of(last_failed(failures, -1) - begun);
 	return go_on(failures, epoch);
-}
-
-/* From the failure that all have heard of to the next verified op of all, in the same processes. */
-static int run_rejoin(
-	struct mc_failures *failures, struct mc_bench_daemon *daemon, int repeat, double *ret_ms)
-{
-	uint64_t epoch = epoch_of(failures);
-	int64_t begun;
-
-	(void)daemon;
-	atomic_store(&failures->rank[repeat % failures->n_ranks].command, MC_FAILURES_ABORT);
-	if (mc_failures_wait_failed(failures, -1, MOECOMM_ABORTED) < 0)
-		return -1;
-	begun = mc_bench_now_ns();
-	if (mc_failures_rejoin(failures, epoch) < 0)
-		return -1;
-	*ret_ms = ms_of(mc_bench_now_ns() - begun);
-	return mc_failures_wait_ops(failures, 20);
 }
 
 static int slowest_while(struct mc_failures *failures, uint64_t n_ops, double *ret_ms)
@@ -245,7 +230,7 @@ static int run_nothing(
 {
 	(void)daemon, (void)repeat;
 	forget_slowest(failures);
-	return slowest_while(failures, 1000, ret_ms);
+	return slowest_while(failures, (uint64_t)failures->n_watched, ret_ms);
 }
 
 static int run_daemon_killed(
@@ -254,46 +239,60 @@ static int run_daemon_killed(
 	(void)repeat;
 	forget_slowest(failures);
 	mc_bench_daemon_kill(daemon);
-	if (slowest_while(failures, 1000, ret_ms) < 0 || mc_bench_daemon_restart(daemon) < 0)
+	if (slowest_while(failures, (uint64_t)failures->n_watched, ret_ms) < 0 ||
+		mc_bench_daemon_restart(daemon) < 0)
 		return -1;
 	return 0;
 }
 
 static const struct event events[] = {
-	{"a rank is killed", "kill -9 to the status on all survivors", MOECOMM_PEER_LOST,
-		run_killed, 1000, 0},
-	{"a rank stands still", "begin of the op to its status, on the slowest", MOECOMM_TIMEOUT,
-		run_stuck, -1, 0},
-	{"ranks call different ops", "the wrong call to the status on all", MOECOMM_MISMATCH,
-		run_mismatch, NAN, 0},
-	{"a member aborts", "the call to the status on all", MOECOMM_ABORTED, run_abort, 1000, 0},
-	{"an operator aborts", "moecommctl's connect to the status on all", MOECOMM_ABORTED,
-		run_abort_by_operator, 1000, 0},
-	{"all rejoin", "the last status to a verified op of all", MOECOMM_OK, run_rejoin, 2000,
-		4000},
-	{"a killed rank is replaced", "kill -9 to a verified op of all with the new process",
-		MOECOMM_OK, run_replaced, 2000, 4000},
-	{"nothing happens", "slowest of 1000 ops of all ranks", MOECOMM_OK, run_nothing, NAN, 0},
-	{"the daemon is killed", "slowest of the 1000 ops after kill -9", MOECOMM_OK,
-		run_daemon_killed, NAN, 0},
+	{"killed", run_killed,
+		{{"a rank is killed", "kill -9 to the status on all survivors", MOECOMM_PEER_LOST,
+			 1000, 0},
+			{"a killed rank is replaced",
+				"kill -9 to a verified op of all with the new process", MOECOMM_OK,
+				2000, 4000}}},
+	{"stuck", run_stuck,
+		{{"a rank stands still", "begin of the op to its status, on the slowest",
+			MOECOMM_TIMEOUT, -1, 0}}},
+	{"mismatch", run_mismatch,
+		{{"ranks call different ops", "the wrong call to the status on all",
+			MOECOMM_MISMATCH, NAN, 0}}},
+	{"abort", run_abort,
+		{{"a member aborts", "the call to the status on all", MOECOMM_ABORTED, 1000, 0},
+			{"all rejoin", "the last status to a verified op of all", MOECOMM_OK, 2000,
+				4000}}},
+	{"operator", run_abort_by_operator,
+		{{"an operator aborts", "moecommctl's connect to the status on all",
+			MOECOMM_ABORTED, 1000, 0}}},
+	{"nothing", run_nothing,
+		{{"nothing happens", "slowest of the watched ops of all ranks", MOECOMM_OK, NAN,
+			0}}},
+	{"daemon", run_daemon_killed,
+		{{"the daemon is killed", "slowest of the watched ops after kill -9", MOECOMM_OK,
+			NAN, 0}}},
 };
 
+#define N_EVENTS (sizeof(events) / sizeof(*events))
+
 static void add_row(struct mc_report *report, const struct mc_failures *failures,
-	const struct event *event, double *samples, size_t n)
+	const struct event *event, size_t q, double *samples, size_t n)
 {
+	const struct quantity *quantity = &event->quantity[q];
 	struct mc_bench_stats stats = mc_bench_stats_of(samples, n);
-	double bound = failures->n_gpus && event->cuda_bound_ms > 0 ? event->cuda_bound_ms
-								    : event->bound_ms;
+	double bound = failures->n_gpus && quantity->cuda_bound_ms > 0 ? quantity->cuda_bound_ms
+								       : quantity->bound_ms;
 	char measured[128];
 
 	if (bound < 0)
 		bound = failures->deadline_ms * 1.1;
-	snprintf(measured, sizeof(measured), "%s%s", event->measured,
-		failures->n_gpus && event->run == run_replaced ? ", less its own start" : "");
+	snprintf(measured, sizeof(measured), "%s%s", quantity->measured,
+		failures->n_gpus && event->run == run_killed && q == 1 ? ", less its own start"
+								       : "");
 
 	mc_report_row(report);
-	mc_report_text(report, event->name);
-	mc_report_text(report, moecomm_status_name(event->status));
+	mc_report_text(report, quantity->name);
+	mc_report_text(report, moecomm_status_name(quantity->status));
 	mc_report_text(report, measured);
 	mc_report_number(report, (double)n);
 	mc_report_number(report, stats.median);
@@ -303,19 +302,38 @@ static void add_row(struct mc_report *report, const struct mc_failures *failures
 	mc_report_text(report, isnan(bound) ? NULL : stats.max <= bound ? "yes" : "no");
 }
 
+/* samples: room for all repeats of each quantity. */
+static int measure_event(struct mc_failures *failures, struct mc_bench_daemon *daemon,
+	const struct event *event, double *samples, struct mc_report *report)
+{
+	const size_t n = (size_t)failures->repeats;
+
+	for (size_t i = 0; i < n; i++) {
+		double ms[MAX_QUANTITIES];
+
+		if (event->run(failures, daemon, (int)i, ms) < 0)
+			return -1;
+		for (size_t q = 0; q < MAX_QUANTITIES; q++)
+			samples[q * n + i] = ms[q];
+	}
+	for (size_t q = 0; q < MAX_QUANTITIES && event->quantity[q].name; q++)
+		add_row(report, failures, event, q, samples + q * n, n);
+	return 0;
+}
+
 static int measure(
 	struct mc_failures *failures, struct mc_bench_daemon *daemon, struct mc_report *report)
 {
-	double *samples = calloc((size_t)failures->repeats, sizeof(*samples));
+	double *samples = calloc((size_t)failures->repeats * MAX_QUANTITIES, sizeof(*samples));
 	int r = samples ? mc_failures_start_ranks(failures) : -1;
 
-	for (size_t e = 0; r == 0 && e < sizeof(events) / sizeof(*events); e++) {
-		for (int i = 0; r == 0 && i < failures->repeats; i++)
-			r = events[e].run(failures, daemon, i, &samples[i]);
-		if (r == 0)
-			add_row(report, failures, &events[e], samples, (size_t)failures->repeats);
-		else
-			fprintf(stderr, "moecomm-bench: not measured: %s\n", events[e].name);
+	for (size_t e = 0; r == 0 && e < N_EVENTS; e++) {
+		if (!(failures->events >> e & 1u))
+			continue;
+		r = measure_event(failures, daemon, &events[e], samples, report);
+		if (r < 0)
+			fprintf(stderr, "moecomm-bench: not measured: %s\n",
+				events[e].quantity[0].name);
 	}
 	for (int rank = 0; rank < failures->n_ranks; rank++)
 		if (atomic_load(&failures->rank[rank].is_wrong)) {
@@ -325,6 +343,32 @@ static int measure(
 	mc_failures_stop_ranks(failures);
 	free(samples);
 	return r;
+}
+
+/* list is cut up. */
+static int parse_events(char *list, struct mc_failures *failures)
+{
+	char *rest = NULL;
+
+	failures->events = 0;
+	for (char *key = strtok_r(list, ",", &rest); key; key = strtok_r(NULL, ",", &rest)) {
+		size_t e = 0;
+
+		while (e < N_EVENTS && strcmp(key, events[e].key) != 0)
+			e++;
+		if (e == N_EVENTS) {
+			fprintf(stderr, "moecomm-bench: --events has no '%s': there are", key);
+			for (e = 0; e < N_EVENTS; e++)
+				fprintf(stderr, " %s", events[e].key);
+			fputc('\n', stderr);
+			return -1;
+		}
+		failures->events |= 1u << e;
+	}
+	if (failures->events)
+		return 0;
+	fprintf(stderr, "moecomm-bench: --events names none\n");
+	return -1;
 }
 
 static int parse_backend(const char *name, struct mc_failures *failures)
@@ -347,13 +391,15 @@ static int parse_backend(const char *name, struct mc_failures *failures)
 /* Returns -1 to go on, else an exit status. */
 static int parse(int argc, char **argv, struct mc_failures *failures)
 {
-	enum { BACKEND = 256, JSON, RANKS, REPEATS, DEADLINE_MS, ROW_BYTES, HELP };
+	enum { BACKEND = 256, JSON, RANKS, REPEATS, DEADLINE_MS, EVENTS, OPS, ROW_BYTES, HELP };
 	static const struct option options[] = {
 		{"backend", required_argument, NULL, BACKEND},
 		{"json", no_argument, NULL, JSON},
 		{"ranks", required_argument, NULL, RANKS},
 		{"repeats", required_argument, NULL, REPEATS},
 		{"deadline-ms", required_argument, NULL, DEADLINE_MS},
+		{"events", required_argument, NULL, EVENTS},
+		{"ops", required_argument, NULL, OPS},
 		{"row-bytes", required_argument, NULL, ROW_BYTES},
 		{"help", no_argument, NULL, HELP},
 		{NULL, 0, NULL, 0},
@@ -381,6 +427,13 @@ static int parse(int argc, char **argv, struct mc_failures *failures)
 			r = mc_bench_number("deadline-ms", optarg, 20, 60000, &value);
 			failures->deadline_ms = (int)value;
 			break;
+		case EVENTS:
+			r = parse_events(optarg, failures);
+			break;
+		case OPS:
+			r = mc_bench_number("ops", optarg, 1, 1000000, &value);
+			failures->n_watched = (int)value;
+			break;
 		case ROW_BYTES:
 			r = mc_bench_number("row-bytes", optarg, 8, 1 << 20, &failures->row_bytes);
 			break;
@@ -406,7 +459,11 @@ static int parse(int argc, char **argv, struct mc_failures *failures)
 
 int mc_bench_failures(int argc, char **argv)
 {
-	struct mc_failures failures = {.repeats = 100, .deadline_ms = 500, .row_bytes = 256};
+	struct mc_failures failures = {.repeats = 100,
+		.deadline_ms = 500,
+		.n_watched = 1000,
+		.events = ~0u,
+		.row_bytes = 256};
 	struct mc_bench_daemon daemon = {0};
 	struct mc_report *report;
 	char text[96], backend[16];
@@ -432,6 +489,8 @@ int mc_bench_failures(int argc, char **argv)
 	mc_report_fact(report, "ranks", text);
 	snprintf(text, sizeof(text), "%d ms", failures.deadline_ms);
 	mc_report_fact(report, "deadline", text);
+	snprintf(text, sizeof(text), "%d", failures.n_watched);
+	mc_report_fact(report, "watched ops", text);
 	r = measure(&failures, &daemon, report) < 0 ? MC_BENCH_FAILED : MC_BENCH_OK;
 	/* what was measured before a failure is worth showing too */
 	if (mc_report_print(report, failures.json) < 0) {

@@ -51,6 +51,8 @@ struct mc_failures {
 	int n_ranks, repeats, deadline_ms;
 	int n_gpus; /* 0: on the host backend */
 	int64_t row_bytes;
+	int n_watched;   /* ops in which the slowest is looked for */
+	uint32_t events; /* to measure: a bit each */
 	bool json;
 
 	struct mc_failures_rank *rank; /* shared */

@@ -8,7 +8,7 @@
 #
 # Environment: MOECOMM_BUDGET_S  seconds for everything (470)
 #              MOECOMM_STEPS     only steps whose name matches this pattern, e.g. 'bench*'
-#              MOECOMM_REPEATS   of each event of bench-failures (8)
+#              MOECOMM_REPEATS   of each event of bench-failures (5)
 #              MOECOMM_NCCL      path of libnccl.so.2, or off
 # shellcheck disable=SC2317 # what the trap calls
 set -u
@@ -198,7 +198,7 @@ gpu_tests() {
 # as JSON, and as lines for the reader
 cat >"$dir/failures.sh" <<'END'
 #!/bin/bash
-moecomm-bench failures --backend cuda --repeats "${MOECOMM_REPEATS:-8}" --deadline-ms 1000 \
+moecomm-bench failures --backend cuda --repeats "${MOECOMM_REPEATS:-5}" --ops 200 \
 	--json >"$1" || exit
 python3 - "$1" <<'PY' 2>/dev/null || cat "$1"
 import json, sys
@@ -315,7 +315,7 @@ END
 
 	# ---- deaths, deadlines, aborts, rejoins, restarts of a daemon of their own ----
 	gpu_tests 'gpu/life*'
-	step bench-failures 40 "$dir/failures.sh" "$results/bench-failures.json"
+	step bench-failures 80 "$dir/failures.sh" "$results/bench-failures.json"
 	{ cat "$logs/bench-failures.log" && echo; } >>"$results/tables.txt" 2>/dev/null
 
 	# ---- tests of kernels and client, one process each ----
@@ -346,7 +346,7 @@ END
 	short=$(find "$root/tests" -name '*ops*' -perm -u+x -type f | sort | head -n 1)
 	if [ -n "$sanitizer" ] && [ -n "$short" ]; then
 		for tool in memcheck racecheck synccheck; do
-			step "sanitizer-$tool" 45 env MOECOMM_TEST_SHORT=1 "$sanitizer" --tool $tool \
+			step "sanitizer-$tool" 90 env MOECOMM_TEST_SHORT=1 "$sanitizer" --tool $tool \
 				--error-exitcode 9 "$short"
 		done
 	fi

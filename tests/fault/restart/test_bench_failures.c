@@ -33,21 +33,45 @@ static void measures_every_event(void **state)
 	program_clear(&program);
 }
 
+static void measures_only_what_is_asked_for(void **state)
+{
+	struct program program;
+	char *out;
+
+	(void)state;
+	program_start(&program,
+		(const char *const[]){"moecomm-bench", "failures", "--ranks", "2", "--repeats", "1",
+			"--events", "mismatch,nothing", "--ops", "50", NULL});
+	assert_int_equal(program_wait(&program, END_MS), 0);
+	out = program_out(&program);
+	assert_non_null(strstr(out, "ranks call different ops"));
+	assert_non_null(strstr(out, "nothing happens"));
+	assert_null(strstr(out, "aborts"));
+	assert_null(strstr(out, "killed"));
+	free(out);
+	program_clear(&program);
+}
+
 static void refuses_what_makes_no_sense(void **state)
 {
+	static const char *const wrong[][2] = {{"--ranks", "1"},
+		{"--events", "mismatch,earthquake"}, {"--events", ","}, {"--ops", "0"}};
 	struct program program;
 
 	(void)state;
-	program_start(
-		&program, (const char *const[]){"moecomm-bench", "failures", "--ranks", "1", NULL});
-	assert_int_equal(program_wait(&program, END_MS), 2);
-	program_clear(&program);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		program_start(&program, (const char *const[]){"moecomm-bench", "failures",
+						wrong[i][0], wrong[i][1], NULL});
+		assert_int_equal(program_wait(&program, END_MS), 2);
+		program_clear(&program);
+	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(measures_every_event),
+		cmocka_unit_test(measures_only_what_is_asked_for),
 		cmocka_unit_test(refuses_what_makes_no_sense),
 	};
 
