@@ -9,7 +9,7 @@
 
 /* W: world size, or 0: any. U: vectors a thread in flight. */
 template <class T, int W, int U, int M>
-__global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 && U == 1 ? 2 : 1)
+__global__ void __launch_bounds__(MC_STREAM_THREADS, 1)
 	combine_fast(const __grid_constant__ mc_combine_args<M> a)
 {
 	constexpr int RANKS_AT_ONCE = W ? W : 4;
@@ -128,6 +128,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 && U == 1 ? 2 : 1)
 			 */
 			constexpr int AT_ONCE = W ? P : RANKS_AT_ONCE;
 			uint4 v[U * AT_ONCE];
+			uint8_t *slot[U * AT_ONCE]; /* found once, not once a look, if PLACES */
 			uint32_t valid = 0;
 
 			auto rank_of = [&](int k) { return W ? mc_ranked(a.c, k) : first + k; };
@@ -139,14 +140,19 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 && U == 1 ? 2 : 1)
 						(W || (first + k <= n_peers &&
 							      first + k != a.c.rank)))
 						valid |= 1u << (u * AT_ONCE + k);
+			auto find = [&](int n) {
+				return ring +
+				       mc_place_of(a.c, rank_of(n % AT_ONCE)) * a.c.slot_stride +
+				       (uint64_t)(i + n / AT_ONCE * step) * 16u;
+			};
+#pragma unroll
+			for (int n = 0; PLACES && n < U * AT_ONCE; n++) {
+				slot[n] = find(n);
+				mc_keep(slot[n]);
+			}
 			if (!mc_await(
 				    a.c, call, sentinel, valid, v,
-				    [&](int n) {
-					    return ring +
-						   mc_place_of(a.c, rank_of(n % AT_ONCE)) *
-							   a.c.slot_stride +
-						   (uint64_t)(i + n / AT_ONCE * step) * 16u;
-				    },
+				    [&](int n) { return PLACES ? slot[n] : find(n); },
 				    [&](int n) { return rank_of(n % AT_ONCE); }))
 				return;
 #pragma unroll
@@ -154,10 +160,8 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 && U == 1 ? 2 : 1)
 #pragma unroll
 				for (int k = 0; k < AT_ONCE; k++)
 					if (valid >> (u * AT_ONCE + k) & 1u)
-						mc_store(ring +
-								 mc_place_of(a.c, rank_of(k)) *
-									 a.c.slot_stride +
-								 (uint64_t)(i + u * step) * 16u,
+						mc_store(PLACES ? slot[u * AT_ONCE + k]
+								: find(u * AT_ONCE + k),
 							sentinel);
 #pragma unroll
 				for (int r = 0; r < RANKS_AT_ONCE; r++) {

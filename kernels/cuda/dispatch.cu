@@ -47,10 +47,11 @@ __device__ __forceinline__ uint8_t *output_of(
 
 /*
  * W: world size, or 0: any. U: vectors a thread in flight. A thread's vectors lie a grid apart.
- * While it waits for one batch, the next is already on its way to the peers.
+ * While it waits for one batch, the next is already on its way to the peers. CTAS: how many of the
+ * largest CTAs an SM must have room for.
  */
-template <int W, int U, int MAX_PEERS>
-__global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
+template <int W, int U, int MAX_PEERS, int CTAS = 1>
+__global__ void __launch_bounds__(MC_STREAM_THREADS, CTAS)
 	dispatch_uniform(const __grid_constant__ uniform_args<MAX_PEERS> a)
 {
 	constexpr int PEERS_AT_ONCE = W ? W - 1 : 4;
@@ -183,6 +184,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 		}
 		for (uint32_t first = 0; first < n_peers; first += PEERS_AT_ONCE) {
 			uint4 v[U * PEERS_AT_ONCE];
+			uint8_t *slot[U * PEERS_AT_ONCE]; /* found once, not once a look */
 			uint32_t valid = 0;
 
 #pragma unroll
@@ -192,14 +194,18 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 					if (i + u * step < a.n_vectors &&
 						(W || first + k < n_peers))
 						valid |= 1u << (u * PEERS_AT_ONCE + k);
+			auto find = [&](int n) {
+				return ring + (first + n % PEERS_AT_ONCE) * a.c.slot_stride +
+				       (uint64_t)(i + n / PEERS_AT_ONCE * step) * 16u;
+			};
+#pragma unroll
+			for (int n = 0; W == 2 && n < U * PEERS_AT_ONCE; n++) {
+				slot[n] = find(n);
+				mc_keep(slot[n]);
+			}
 			if (!mc_await(
 				    a.c, call, sentinel, valid, v,
-				    [&](int n) {
-					    uint32_t u = n / PEERS_AT_ONCE, k = n % PEERS_AT_ONCE;
-
-					    return ring + (first + k) * a.c.slot_stride +
-						   (uint64_t)(i + u * step) * 16u;
-				    },
+				    [&](int n) { return W == 2 ? slot[n] : find(n); },
 				    [&](int n) { return mc_peer(a.c, first + n % PEERS_AT_ONCE); }))
 				return;
 #pragma unroll
@@ -212,8 +218,8 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 									    mc_peer(a.c, first + k),
 									    i + u * step),
 							v[u * PEERS_AT_ONCE + k]);
-						mc_store(ring + (first + k) * a.c.slot_stride +
-								 (uint64_t)(i + u * step) * 16u,
+						mc_store(W == 2 ? slot[u * PEERS_AT_ONCE + k]
+								: find(u * PEERS_AT_ONCE + k),
 							sentinel);
 					}
 		}
@@ -227,6 +233,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, W == 2 ? 2 : 1)
 
 enum {
 	UNIFORM_2,
+	UNIFORM_2_LONG,
 	UNIFORM_4,
 	UNIFORM_8,
 	UNIFORM_ANY_8,
@@ -235,6 +242,7 @@ enum {
 
 static const void *const functions[] = {
 	(const void *)dispatch_uniform<2, 1, 7>,
+	(const void *)dispatch_uniform<2, 1, 7, 2>,
 	(const void *)dispatch_uniform<4, 2, 7>,
 	(const void *)dispatch_uniform<8, 1, 7>,
 	(const void *)dispatch_uniform<0, 1, 7>,
@@ -293,6 +301,9 @@ static cudaError_t launch_uniform(const struct mc_cuda_rank *rank, uint32_t chan
 	a.ret_counts = op->ret_counts;
 	for (uint32_t j = 0; j + 1u < world_size; j++)
 		a.slot[j] = mc_slot_of(rank, channel, (rank->rank + 1u + j) % world_size);
+	/* two CTAs an SM are worth some spilled registers only when one each is too few */
+	if (kernel == UNIFORM_2 && mc_shape_is_long(rank, n))
+		kernel = UNIFORM_2_LONG;
 	return mc_launch(
 		rank, &mc_dispatch_kernels, kernel, mc_shape_stream(rank, n, 1), &a, stream);
 }

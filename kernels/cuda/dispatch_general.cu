@@ -269,7 +269,7 @@ static const void *const functions[] = {
 };
 
 const struct mc_kernel_set mc_dispatch_general_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 5};
+	functions, sizeof(functions) / sizeof(functions[0]), 6};
 
 template <int MAX_PEERS>
 static cudaError_t launch_general(const struct mc_cuda_rank *rank, uint32_t channel,

@@ -366,40 +366,73 @@ static __device__ __noinline__ uint64_t mc_look(
 
 /* ---- waiting ---- */
 
+/* What a waiting thread remembers. */
+struct mc_patience {
+	uint32_t spins;
+	uint64_t begin_ns;
+};
+
+/* After a look in vain. late(): before the first mc_look. False: the op must be left. */
+template <class Late>
+__device__ __forceinline__ bool mc_goes_on(const struct mc_call &c, uint64_t call, uint32_t peer,
+	struct mc_patience *patience, Late late)
+{
+	if (++patience->spins != MC_SPINS_PER_CHECK)
+		return true;
+	if (patience->begin_ns == 0)
+		late();
+	patience->begin_ns = mc_look(c, call, peer, patience->begin_ns);
+	patience->spins = 0;
+	return patience->begin_ns != 0;
+}
+
 /*
  * Loads N vectors, all in flight together, until none is EMPTY. valid: one bit each. at(n): where;
  * peer(n): whose; late(): before the first look, when the wait has proved to be one. False: the op
  * must be left.
+ *
+ * One vector has two loads under way, by turns: a look that just missed it is not the last for the
+ * time that a load takes.
  */
 template <int N, class At, class Peer, class Late>
 __device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call, uint4 sentinel,
 	uint32_t valid, uint4 (&v)[N], At at, Peer peer, Late late)
 {
-	uint32_t spins = 0;
-	uint64_t begin_ns = 0;
+	struct mc_patience patience = {0, 0};
 
 #pragma unroll
 	for (int n = 0; n < N; n++)
 		if (valid >> n & 1u)
 			v[n] = mc_load(at(n));
-	for (;;) {
-		int missing = -1;
+	if constexpr (N == 1) {
+		if (!(valid & 1u) || !mc_same(v[0], sentinel))
+			return true;
+		for (uint4 other = mc_load(at(0));;) {
+			v[0] = mc_load(at(0));
+			if (!mc_same(other, sentinel)) {
+				v[0] = other;
+				return true;
+			}
+			other = mc_load(at(0));
+			if (!mc_same(v[0], sentinel))
+				return true;
+			if (!mc_goes_on(c, call, peer(0), &patience, late))
+				return false;
+		}
+	} else {
+		for (;;) {
+			int missing = -1;
 
 #pragma unroll
-		for (int n = 0; n < N; n++)
-			if ((valid >> n & 1u) && mc_same(v[n], sentinel)) {
-				v[n] = mc_load(at(n));
-				missing = n;
-			}
-		if (missing < 0)
-			return true;
-		if (++spins == MC_SPINS_PER_CHECK) {
-			if (begin_ns == 0)
-				late();
-			begin_ns = mc_look(c, call, peer(missing), begin_ns);
-			if (begin_ns == 0)
+			for (int n = 0; n < N; n++)
+				if ((valid >> n & 1u) && mc_same(v[n], sentinel)) {
+					v[n] = mc_load(at(n));
+					missing = n;
+				}
+			if (missing < 0)
+				return true;
+			if (!mc_goes_on(c, call, peer(missing), &patience, late))
 				return false;
-			spins = 0;
 		}
 	}
 }

@@ -87,6 +87,12 @@ __device__ __forceinline__ void mc_keep(const uint8_t *&a, const uint8_t *&b)
 	__builtin_assume(__isGlobal(a) && __isGlobal(b));
 }
 
+__device__ __forceinline__ void mc_keep(uint8_t *&a)
+{
+	asm volatile("" : "+l"(a));
+	__builtin_assume(__isGlobal(a));
+}
+
 __device__ __forceinline__ void mc_keep(uint32_t &a, uint32_t &b)
 {
 	asm volatile("" : "+r"(a), "+r"(b));
@@ -116,6 +122,15 @@ __device__ __forceinline__ uint32_t mc_fp32_to_fp16x2(float low, float high)
 
 	asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(w) : "f"(low), "f"(high));
 	return w;
+}
+
+/* To within 2 ulp; subnormal arguments count as 0. */
+__device__ __forceinline__ float mc_about_rsqrt(float x)
+{
+	float y;
+
+	asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
 }
 
 /* ---- time ---- */
@@ -192,7 +207,7 @@ __device__ __forceinline__ uint32_t mc_cluster_ctas(void)
 
 __device__ __forceinline__ void mc_cluster_arrive(void)
 {
-	asm volatile("barrier.cluster.arrive.release;" : : : "memory");
+	asm volatile("barrier.cluster.arrive.relaxed;" : : : "memory");
 }
 
 __device__ __forceinline__ void mc_cluster_wait(void)

@@ -375,3 +375,5 @@ void *emu_shared_pointer(uint32_t address)
 
 	return my_cta->in->anchor[address >> 24] + offset;
 }
+
+uint32_t emu_rsqrt_turn;

@@ -13,6 +13,7 @@
 #define MC_TEST_EMULATOR_H
 
 #include <functional>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #define __global__
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __align__(n)    __attribute__((aligned(n)))
 #define __shared__      static thread_local
 #define __forceinline__ inline
 #define __noinline__    __attribute__((noinline))
@@ -30,6 +32,15 @@
 struct alignas(16) uint4 {
 	uint32_t x, y, z, w;
 };
+
+struct alignas(16) float4 {
+	float x, y, z, w;
+};
+
+static inline float4 make_float4(float x, float y, float z, float w)
+{
+	return {x, y, z, w};
+}
 
 static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 {
@@ -184,6 +195,10 @@ static inline float __fdiv_rn(float a, float b)
 static inline float __fsqrt_rn(float a)
 {
 	return __builtin_sqrtf(a);
+}
+static inline float __fmaf_rn(float a, float b, float c)
+{
+	return fmaf(a, b, c);
 }
 
 #endif

@@ -67,6 +67,10 @@ static inline void mc_keep(const uint8_t *&, const uint8_t *&)
 {
 }
 
+static inline void mc_keep(uint8_t *&)
+{
+}
+
 static inline void mc_keep(uint32_t &, uint32_t &)
 {
 }
@@ -94,6 +98,18 @@ static inline uint32_t mc_fp32_to_fp16x2(float low, float high)
 
 	mc_number_store(MC_DTYPE_FP16, pair, 2, &w);
 	return w;
+}
+
+/* As far off as the GPU's may be, in a way that depends on the argument and emu_rsqrt_turn. */
+extern uint32_t emu_rsqrt_turn;
+
+static inline float mc_about_rsqrt(float x)
+{
+	uint32_t bits = __float_as_uint((float)(1.0 / sqrt((double)x)));
+
+	if (x > 0.0f && x < INFINITY)
+		bits += (__float_as_uint(x) + emu_rsqrt_turn) % 9u - 4u;
+	return __uint_as_float(bits);
 }
 
 /* ---- time ---- */
