@@ -31,11 +31,94 @@ __device__ __forceinline__ float mc_butterfly(float v)
 	return v;
 }
 
-__device__ __forceinline__ float mc_norm_scale(float total, uint64_t hidden, float eps)
+/*
+ * The sum of all groups, from shared memory, in the order of docs/numerics.md: the butterfly's
+ * first three steps are a tree over 8 neighbours, which a lane does alone faster than by three
+ * exchanges. Every lane of the warp calls. sums: MC_NORM_MAX_GROUPS, zero from n_groups on.
+ */
+__device__ __forceinline__ float mc_norm_total(const float *sums, uint32_t n_groups, uint32_t lane)
 {
-	float mean = __fdiv_rn(total, (float)hidden);
+	const float4 *from = (const float4 *)sums + 2u * (lane % 4u);
+	float4 a = from[0], b = from[1];
 
-	return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, eps)));
+	if (n_groups > MC_WARP) {
+		const float4 c = from[8], d = from[9];
+
+		a = make_float4(__fadd_rn(a.x, c.x), __fadd_rn(a.y, c.y), __fadd_rn(a.z, c.z),
+			__fadd_rn(a.w, c.w));
+		b = make_float4(__fadd_rn(b.x, d.x), __fadd_rn(b.y, d.y), __fadd_rn(b.z, d.z),
+			__fadd_rn(b.w, d.w));
+	}
+	float v = __fadd_rn(__fadd_rn(__fadd_rn(a.x, a.y), __fadd_rn(a.z, a.w)),
+		__fadd_rn(__fadd_rn(b.x, b.y), __fadd_rn(b.z, b.w)));
+
+	v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 1u));
+	return __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, 2u));
+}
+
+/* The groups past the row's end, for mc_norm_total. One warp, before the others read. */
+__device__ __forceinline__ void mc_norm_zero_rest(float *sums, uint32_t n_groups, uint32_t lane)
+{
+	for (uint32_t g = n_groups + lane; g < MC_NORM_MAX_GROUPS; g += MC_WARP)
+		sums[g] = 0.0f;
+}
+
+/* What is known of a row's length before its sum. */
+struct mc_norm_length {
+	float hidden;
+	float part; /* 1 / hidden, rounded */
+};
+
+__device__ __forceinline__ struct mc_norm_length mc_norm_length_of(uint64_t hidden)
+{
+	struct mc_norm_length length;
+
+	length.hidden = (float)hidden;
+	length.part = __fdiv_rn(1.0f, length.hidden);
+	return length;
+}
+
+/* Where no remainder below is lost to overflow or underflow. */
+__device__ __forceinline__ bool mc_norm_is_plain(float v)
+{
+	return v > 0x1p-60f && v < 0x1p60f;
+}
+
+/*
+ * total / hidden, rounded. From the reciprocal that was made while there was time; two corrections
+ * by the exact remainder make the quotient the rounded one.
+ */
+__device__ __forceinline__ float mc_norm_mean(float total, struct mc_norm_length length)
+{
+	float q = __fmul_rn(total, length.part);
+
+	q = __fmaf_rn(__fmaf_rn(-q, length.hidden, total), length.part, q);
+	q = __fmaf_rn(__fmaf_rn(-q, length.hidden, total), length.part, q);
+	return mc_norm_is_plain(total) ? q : __fdiv_rn(total, length.hidden);
+}
+
+/*
+ * 1 / sqrt(mean + eps), each operation rounded by itself, as docs/numerics.md has it. An estimate
+ * of the root's reciprocal serves both: root and half its reciprocal correct each other once, the
+ * exact remainder makes the root the rounded one, and then the reciprocal likewise (of a mantissa
+ * of ones alone it does not). The tests go through all mantissas: test_norm_scale.cc, and on a GPU
+ * gpu-ops.
+ */
+__device__ __forceinline__ float mc_norm_scale(float total, struct mc_norm_length length, float eps)
+{
+	const float m = __fadd_rn(mc_norm_mean(total, length), eps), y = mc_about_rsqrt(m);
+	float s = __fmul_rn(m, y), half = __fmul_rn(0.5f, y), r;
+	const float error = __fmaf_rn(-s, half, 0.5f);
+
+	s = __fmaf_rn(s, error, s);
+	half = __fmaf_rn(half, error, half);
+	s = __fmaf_rn(__fmaf_rn(-s, s, m), half, s);
+	r = __fadd_rn(half, half);
+	r = __fmaf_rn(__fmaf_rn(-s, r, 1.0f), r, r);
+	r = __fmaf_rn(__fmaf_rn(-s, r, 1.0f), r, r);
+	if (mc_norm_is_plain(m) && (~__float_as_uint(s) & 0x7fffffu) != 0)
+		return r;
+	return __fdiv_rn(1.0f, __fsqrt_rn(m));
 }
 
 /* Kernels of rmsnorm_any.cu by type, for up to 8 ranks; then likewise for up to 64. */

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(THREADS)
 	typedef mc_bf16 T;
 	constexpr int N = mc_vector_of_type<T>::N, P = W - 1;
 	__shared__ struct mc_entry entry;
-	__shared__ float group_sum[2][MC_NORM_MAX_GROUPS];
+	__shared__ __align__(16) float group_sum[2][MC_NORM_MAX_GROUPS];
 	__shared__ uint64_t barrier[2];
 	const uint32_t cta = mc_cluster_cta(), n_ctas = mc_cluster_ctas();
 	const uint32_t n_threads = blockDim.x - MC_WARP, n_warps = n_threads / MC_WARP;
@@ -45,10 +45,15 @@ __global__ void __launch_bounds__(THREADS)
 	struct mc_rows<W> rows = mc_rows_limits<W>(a);
 
 	if (threadIdx.x < MC_WARP) {
+		mc_norm_zero_rest(group_sum[0], n_groups, lane);
+		mc_norm_zero_rest(group_sum[1], n_groups, lane);
 		mc_combine_control(a, &entry, sentinel);
 		mc_cluster_wait();
 		return;
 	}
+	const struct mc_norm_length length = mc_norm_length_of(a.hidden);
+
+	mc_cluster_wait();
 	mc_wait_predecessor(a.c);
 	mc_rows_count(a, &rows);
 	const uint32_t own_rows = rows.own;
@@ -93,7 +98,6 @@ __global__ void __launch_bounds__(THREADS)
 	if (in_row)
 		gamma = mc_read16(a.gamma + at);
 	uint32_t turn = 0, parity = 0;
-	bool met = false;
 
 	/* row limits that a count has no say in: all CTAs go the same way */
 	for (uint32_t row = first; row < a.most_rows; row += step) {
@@ -101,6 +105,8 @@ __global__ void __launch_bounds__(THREADS)
 		const bool taken = in_row && row < own_rows;
 		const uint64_t place = row * a.row_bytes + at;
 		const uint32_t here = mc_shared_address(&barrier[turn]);
+		constexpr bool PLACES = W <= 4; /* as far as registers allow */
+		uint8_t *slot[P];               /* found once, not once a look */
 		uint4 v[P];
 		float x[N], sum = 0.0f;
 
@@ -110,17 +116,24 @@ __global__ void __launch_bounds__(THREADS)
 		}
 		if (row >= a.own_rows)
 			continue;
-		auto slot = [&](int k) {
+		auto find = [&](int k) {
 			return a.c.ring + data +
 			       mc_place_of(a.c, mc_ranked(a.c, k)) * a.c.slot_stride + place;
 		};
-		ok = ok && mc_await(a.c, call, sentinel, taken ? (1u << P) - 1u : 0u, v, slot,
+#pragma unroll
+		for (int k = 0; PLACES && k < P; k++) {
+			slot[k] = find(k);
+			mc_keep(slot[k]);
+		}
+		ok = ok && mc_await(
+				   a.c, call, sentinel, taken ? (1u << P) - 1u : 0u, v,
+				   [&](int k) { return PLACES ? slot[k] : find(k); },
 				   [&](int k) { return mc_ranked(a.c, k); });
 		__syncwarp();
 		if (ok && taken) {
 #pragma unroll
 			for (int k = 0; k < P; k++)
-				mc_store(slot(k), sentinel);
+				mc_store(PLACES ? slot[k] : find(k), sentinel);
 #pragma unroll
 			for (int r = 0; r < W; r++) {
 				uint4 y = v[r < P ? r : P - 1];
@@ -140,9 +153,6 @@ __global__ void __launch_bounds__(THREADS)
 		sum = mc_butterfly(sum);
 		if (t == 0)
 			mc_sums_expect(here, n_groups * 4u);
-		if (!met)
-			mc_cluster_wait();
-		met = true;
 		if (group < n_groups && lane < n_ctas)
 			mc_sums_send(mc_shared_of(mc_shared_address(&group_sum[turn][group]), lane),
 				sum, mc_shared_of(here, lane));
@@ -151,10 +161,8 @@ __global__ void __launch_bounds__(THREADS)
 			mc_write16(a.residual_output + place, mc_pack16<T>(x));
 		mc_sums_wait(here, parity);
 		__syncwarp();
-		sum = 0.0f;
-		for (uint32_t g = lane; g < n_groups; g += MC_WARP)
-			sum = __fadd_rn(sum, group_sum[turn][g]);
-		const float r = mc_norm_scale(mc_butterfly(sum), a.hidden, a.eps);
+		const float r = mc_norm_scale(
+			mc_norm_total(group_sum[turn], n_groups, lane), length, a.eps);
 
 		if (ok && taken) {
 			float g[N];
@@ -170,8 +178,6 @@ __global__ void __launch_bounds__(THREADS)
 		parity ^= turn;
 		turn ^= 1u;
 	}
-	if (!met)
-		mc_cluster_wait();
 #endif
 }
 

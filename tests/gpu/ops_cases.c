@@ -185,7 +185,7 @@ void random_case(uint32_t i)
 {
 	static const uint64_t sizes[] = {16, 3584, 448, 32, 8, 24, 1, 7, 100, 1024, 33};
 	static const uint64_t hiddens[] = {
-		7168, 512, 8, 256, 264, 2048, 4096, 8192, 1, 7, 100, 1000, 4100};
+		7168, 512, 8, 256, 264, 2048, 4096, 8192, 8200, 12288, 1, 7, 100, 1000, 4100};
 	enum form form = (enum form)below(3);
 	bool odd = below(4) == 0;
 	uint32_t rows = below(3) == 0 ? 1u + below(2) : 1u + below(12);
@@ -215,10 +215,10 @@ void random_case(uint32_t i)
 		n = make_dispatch(n_tensors, row_bytes, rows, form, odd, want);
 	} else {
 		enum mc_dtype dtype = below(2) ? MC_DTYPE_BF16 : (enum mc_dtype)(2u + below(2));
-		uint64_t hidden = hiddens[below(13)];
+		uint64_t hidden = hiddens[below(15)];
 		bool norm = below(2), in_place = below(2);
 
-		if (dtype == MC_DTYPE_FP32 && hidden > 4096)
+		if (dtype == MC_DTYPE_FP32 && hidden > 6144)
 			hidden = 4096;
 		snprintf(what, sizeof(what),
 			"case %u: combine%s, form %d, type %d, hidden %llu, rows to %u%s", i,

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 #include "tests/gpu/ops.h"
+#include "tests/gpu/ops_numbers.h"
 
 int n_devices = 1;
 uint32_t world_size = 2;
@@ -25,7 +26,7 @@ static const struct mc_layout_spec spec_of_tests = {
 	.n_channels = N_CHANNELS,
 	.max_rows = 256,
 	.dispatch_row_bytes = 4096,
-	.combine_row_bytes = 4u * 4096u,
+	.combine_row_bytes = 2u * 12288u,
 };
 
 struct rank ranks[MAX_RANKS];
@@ -305,6 +306,17 @@ void compare(size_t n_bytes, const char *what)
 		}
 }
 
+static void number_cases(void)
+{
+	uint64_t n = 0, differing = 0;
+
+	CHECK(cudaSetDevice(0));
+	CHECK(numbers_compare_scale(&n, &differing));
+	printf("scales of norms: %llu compared, %llu differ\n", (unsigned long long)n,
+		(unsigned long long)differing);
+	expect(differing == 0, "the scale of a norm is not the rounded one");
+}
+
 static void report(const char *section, double begin)
 {
 	printf("%s: %lu checks, %lu wrong, %.1f s\n", section, n_checks, n_wrong,
@@ -366,6 +378,7 @@ int main(int argc, char **argv)
 		report("fifty sizes of graphs", begin);
 		end_epoch();
 	} else {
+		number_cases();
 		for (uint32_t i = 0; i < n_cases; i++)
 			random_case(i);
 		report("random cases", begin);

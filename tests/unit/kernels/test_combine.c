@@ -236,12 +236,13 @@ static const enum mc_dtype dtypes[] = {MC_DTYPE_BF16, MC_DTYPE_FP16, MC_DTYPE_FP
 
 static void shapes_on_rank(struct world *world, uint32_t rank, void *data)
 {
-	static const uint64_t hiddens[] = {1, 7, 255, 257, 1024, 2049, 7168};
+	/* 8200 and 12288: more groups of squares than lanes, as 16-bit rows of whole vectors */
+	static const uint64_t hiddens[] = {1, 7, 255, 257, 1024, 2049, 7168, 8200, 12288};
 	uint64_t state = *(uint64_t *)data;
 
-	for (uint32_t n = 0; n < 84; n++) {
+	for (uint32_t n = 0; n < 108; n++) {
 		struct shape s = {.dtype = dtypes[n % 3],
-			.hidden = hiddens[n / 3 % 7],
+			.hidden = hiddens[n / 3 % 9],
 			.values = (enum values)(n % 4 % 3),
 			.norm = n & 1,
 			.alias = n & 2,
@@ -263,7 +264,7 @@ static void shapes_on_rank(struct world *world, uint32_t rank, void *data)
 static void shapes(void **state)
 {
 	static const uint32_t sizes[] = {1, 2, 3, 4, 5, 8};
-	struct world_options options = {.max_rows = 3, .combine_row_bytes = 7168 * 4};
+	struct world_options options = {.max_rows = 3, .combine_row_bytes = 12288 * 4};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
