@@ -11,7 +11,7 @@ __global__ void __launch_bounds__((B + 1) * MC_WARP)
 	constexpr int VEC = MC_NORM_RUN / N;
 	constexpr int V = U * VEC;
 	__shared__ struct mc_entry entry;
-	__shared__ __align__(16) float group_sum[2][MC_NORM_MAX_GROUPS];
+	__shared__ float group_sum[2][MC_NORM_MAX_GROUPS];
 	__shared__ uint32_t stop[2]; /* by turn, too: else a fast thread's failure in the next row
 					ends a slow one in this */
 	const uint32_t n_threads = blockDim.x - MC_WARP, n_warps = n_threads / MC_WARP;
@@ -38,13 +38,9 @@ __global__ void __launch_bounds__((B + 1) * MC_WARP)
 	if (threadIdx.x < MC_WARP) {
 		if (threadIdx.x == 0)
 			stop[0] = stop[1] = 0;
-		mc_norm_zero_rest(group_sum[0], n_groups, lane);
-		mc_norm_zero_rest(group_sum[1], n_groups, lane);
 		mc_combine_control(a, &entry, sentinel);
 		return;
 	}
-	const struct mc_norm_length length = mc_norm_length_of(a.hidden);
-
 	mc_wait_predecessor(a.c);
 	mc_rows_count(a, &rows);
 	const uint32_t own_rows = rows.own;
@@ -204,8 +200,12 @@ __global__ void __launch_bounds__((B + 1) * MC_WARP)
 		if (stop[turn])
 			return;
 		/* two turns of sums: a warp can't be two rows ahead, the barrier holds it */
-		const float r = mc_norm_scale(
-			mc_norm_total(group_sum[turn], n_groups, lane), length, a.eps);
+		float sum = 0.0f;
+
+		/* not mc_norm_total: so many warps want few registers and few loads */
+		for (uint32_t g = lane; g < n_groups; g += MC_WARP)
+			sum = __fadd_rn(sum, group_sum[turn][g]);
+		const float r = mc_norm_scale_plain(mc_butterfly(sum), a.hidden, a.eps);
 
 #pragma unroll
 		for (int v = 0; v < V; v++)

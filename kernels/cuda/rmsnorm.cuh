@@ -31,6 +31,16 @@ __device__ __forceinline__ float mc_butterfly(float v)
 	return v;
 }
 
+/* 1 / sqrt(total / hidden + eps), as docs/numerics.md has it. */
+__device__ __forceinline__ float mc_norm_scale_plain(float total, uint64_t hidden, float eps)
+{
+	const float mean = __fdiv_rn(total, (float)hidden);
+
+	return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, eps)));
+}
+
+/* ---- the same where every step is waited for: few rows, over clusters ---- */
+
 /*
  * The sum of all groups, from shared memory, in the order of docs/numerics.md: the butterfly's
  * first three steps are a tree over 8 neighbours, which a lane does alone faster than by three
@@ -98,7 +108,7 @@ __device__ __forceinline__ float mc_norm_mean(float total, struct mc_norm_length
 }
 
 /*
- * 1 / sqrt(mean + eps), each operation rounded by itself, as docs/numerics.md has it. An estimate
+ * The bits of mc_norm_scale_plain. An estimate
  * of the root's reciprocal serves both: root and half its reciprocal correct each other once, the
  * exact remainder makes the root the rounded one, and then the reciprocal likewise (of a mantissa
  * of ones alone it does not). The tests go through all mantissas: test_norm_scale.cc, and on a GPU

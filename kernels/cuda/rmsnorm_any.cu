@@ -131,8 +131,7 @@ __global__ void __launch_bounds__(1024) rmsnorm_any(const __grid_constant__ mc_c
 					mine = __fadd_rn(mine, group_sum[g]);
 				MC_NORM_BARRIER;
 			}
-			const float r = mc_norm_scale(
-				mc_butterfly(mine), mc_norm_length_of(a.hidden), a.eps);
+			const float r = mc_norm_scale_plain(mc_butterfly(mine), a.hidden, a.eps);
 
 			for (uint64_t i = t; i < a.hidden; i += n_threads) {
 				const float x = value(first + i);
