@@ -306,14 +306,34 @@ MC_BOTH uint32_t mc_header_check(
 	return mc_mix(mc_header_base(digest, rows, sentinel), call);
 }
 
-/* Guards what the canaries don't: the fields of a control block that are set once an epoch. */
+/*
+ * Guards what the canaries don't: the fields of a control block that are set once an epoch. Each
+ * word is mixed by itself, so that the lanes of a warp can do it side by side, with a place of its
+ * own. A mix is a bijection of the word: one wrong word never goes unnoticed.
+ */
+enum mc_checked_place {
+	MC_CHECKED_SENTINEL = 0, /* and the three after it */
+	MC_CHECKED_RANK = 4,
+	MC_CHECKED_WORLD_SIZE = 5,
+	MC_CHECKED_EPOCH = 14, /* low half, then the high one */
+};
+
+MC_BOTH uint32_t mc_checked_word(uint32_t place, uint32_t word)
+{
+	return mc_mix(0x6374726cu + place, word);
+}
+
 MC_BOTH uint32_t mc_control_check(
 	uint32_t rank, uint32_t world_size, uint64_t epoch, const struct mc_vector *sentinel)
 {
-	uint32_t h = mc_mix64(mc_mix(mc_mix(0x6374726cu, rank), world_size), epoch);
+	uint32_t check = mc_checked_word(MC_CHECKED_RANK, rank) ^
+			 mc_checked_word(MC_CHECKED_WORLD_SIZE, world_size) ^
+			 mc_checked_word(MC_CHECKED_EPOCH, (uint32_t)epoch) ^
+			 mc_checked_word(MC_CHECKED_EPOCH + 1u, (uint32_t)(epoch >> 32));
 
-	h = mc_mix(mc_mix(h, sentinel->word[0]), sentinel->word[1]);
-	return mc_mix(mc_mix(h, sentinel->word[2]), sentinel->word[3]);
+	for (uint32_t i = 0; i < 4; i++)
+		check ^= mc_checked_word(MC_CHECKED_SENTINEL + i, sentinel->word[i]);
+	return check;
 }
 
 /* ---- addressing ---- */

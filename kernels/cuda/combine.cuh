@@ -167,9 +167,9 @@ __device__ __forceinline__ void mc_combine_control(
 		n_vectors = n < 0xffffffffu ? (uint32_t)n : 0xffffffffu;
 	}
 	mc_control_exact<(M > (int)MC_WARP)>(
-		a.c, start, bases, entry, n_vectors, [&](uint32_t j) { return a.slot[j]; },
+		a.c, start, bases, part, n_vectors, [&](uint32_t j) { return a.slot[j]; },
 		[&](uint32_t j) { return j < MC_WARP ? send : mc_peer_rows(a, j); },
-		[&](uint32_t) { return want; }, []() {});
+		[&](uint32_t) { return want; });
 }
 
 /* How a data warp of the kernels for any size begins. False: there is nothing to do. */

@@ -48,14 +48,13 @@ __device__ __forceinline__ uint8_t *output_of(
 /*
  * W: world size, or 0: any. U: vectors a thread in flight. A thread's vectors lie a grid apart.
  * While it waits for one batch, the next is already on its way to the peers. CTAS: how many of the
- * largest CTAs an SM must have room for.
+ * largest CTAs an SM must have room for; with more than one the grid is large.
  */
 template <int W, int U, int MAX_PEERS, int CTAS = 1>
 __global__ void __launch_bounds__(MC_STREAM_THREADS, CTAS)
 	dispatch_uniform(const __grid_constant__ uniform_args<MAX_PEERS> a)
 {
 	constexpr int PEERS_AT_ONCE = W ? W - 1 : 4;
-	__shared__ struct mc_entry entry;
 	const uint32_t n_threads = blockDim.x - MC_WARP, step = gridDim.x * n_threads;
 	const uint32_t n_peers = (W ? (uint32_t)W : a.c.world_size) - 1u;
 	const uint4 sentinel = mc_fetch_sentinel(a.c);
@@ -80,14 +79,9 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, CTAS)
 			return;
 		}
 		mc_control_exact<(MAX_PEERS > MC_WARP)>(
-			a.c, start, bases, &entry, a.c.n_vectors,
+			a.c, start, bases, part, a.c.n_vectors,
 			[&](uint32_t j) { return a.slot[j]; }, [&](uint32_t) { return a.rows; },
-			[&](uint32_t) { return a.rows; },
-			[&]() {
-				mc_fill_entry(&entry, part);
-				__syncwarp();
-			},
-			true);
+			[&](uint32_t) { return a.rows; }, true);
 		if (a.ret_counts && blockIdx.x == 0)
 			for (uint32_t p = threadIdx.x; p < a.c.world_size; p += MC_WARP)
 				mc_write_count(a.ret_counts + p, a.rows);
@@ -184,7 +178,9 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, CTAS)
 		}
 		for (uint32_t first = 0; first < n_peers; first += PEERS_AT_ONCE) {
 			uint4 v[U * PEERS_AT_ONCE];
-			uint8_t *slot[U * PEERS_AT_ONCE]; /* found once, not once a look */
+			/* found once, not once a look, if registers allow */
+			constexpr bool PLACES = W == 2 && CTAS == 1;
+			uint8_t *slot[U * PEERS_AT_ONCE];
 			uint32_t valid = 0;
 
 #pragma unroll
@@ -199,13 +195,13 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, CTAS)
 				       (uint64_t)(i + n / PEERS_AT_ONCE * step) * 16u;
 			};
 #pragma unroll
-			for (int n = 0; W == 2 && n < U * PEERS_AT_ONCE; n++) {
+			for (int n = 0; PLACES && n < U * PEERS_AT_ONCE; n++) {
 				slot[n] = find(n);
 				mc_keep(slot[n]);
 			}
-			if (!mc_await(
+			if (!mc_await<CTAS == 1>(
 				    a.c, call, sentinel, valid, v,
-				    [&](int n) { return W == 2 ? slot[n] : find(n); },
+				    [&](int n) { return PLACES ? slot[n] : find(n); },
 				    [&](int n) { return mc_peer(a.c, first + n % PEERS_AT_ONCE); }))
 				return;
 #pragma unroll
@@ -218,7 +214,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, CTAS)
 									    mc_peer(a.c, first + k),
 									    i + u * step),
 							v[u * PEERS_AT_ONCE + k]);
-						mc_store(W == 2 ? slot[u * PEERS_AT_ONCE + k]
+						mc_store(PLACES ? slot[u * PEERS_AT_ONCE + k]
 								: find(u * PEERS_AT_ONCE + k),
 							sentinel);
 					}

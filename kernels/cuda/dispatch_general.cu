@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 		}
 	}
 	__syncthreads();
-	if (entry.identity.z != 0)
+	if (entry.vector[MC_ENTRY_IDENTITY].z != 0)
 		return;
 	const uint64_t call = mc_call_number(&entry);
 	const uint32_t own_rows = valid_rows[self];
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 		return;
 	}
 	const uint64_t own_vectors = packed_vectors(a, own_rows);
-	const uint4 sentinel = entry.sentinel;
+	const uint4 sentinel = entry.vector[MC_ENTRY_SENTINEL];
 	const uint64_t segment = (call % MC_SEGMENTS) * a.c.segment_stride;
 
 	if (threadIdx.x < MC_WARP) {
@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 		const uint64_t n_sent = n_peers * (1u + own_vectors);
 		const uint32_t n_posted = n_sent < UINT32_MAX ? (uint32_t)n_sent : UINT32_MAX;
 		const struct mc_start start = mc_start_of(&entry);
+		const uint4 part = entry.vector[lane < MC_ENTRY_VECTORS ? lane : 0];
 		bool ok = true, waited = false;
 
 		if (!a.count) {
@@ -120,10 +121,10 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			const uint32_t first = lane < n_peers ? a.rows[mc_peer(a.c, lane)] : 0u;
 
 			mc_control_exact<(MAX_PEERS > MC_WARP)>(
-				a.c, start, mc_bases_of(a.c, sentinel, own_rows, first), &entry,
+				a.c, start, mc_bases_of(a.c, sentinel, own_rows, first), part,
 				a.c.n_vectors, [&](uint32_t j) { return a.slot[j]; },
 				[&](uint32_t) { return own_rows; },
-				[&](uint32_t j) { return a.rows[mc_peer(a.c, j)]; }, []() {});
+				[&](uint32_t j) { return a.rows[mc_peer(a.c, j)]; });
 			return;
 		}
 		/* every CTA reads every header; the last one that has done so re-arms them */
@@ -133,20 +134,20 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			for (uint32_t j = lane; j < n_peers; j += MC_WARP)
 				mc_push_header(a.c, start, a.slot[j] + segment,
 					mc_header_of(a.c, call, own_rows, base));
-			if (lane == 0) {
-				if (mc_is_heartbeat(call))
-					mc_post_progress(a.c, call, n_posted, false);
-				if (!mc_control_intact(a.c, &entry))
-					mc_raise_plain(a.c, MC_FAULT_CORRUPT, self, call);
-			}
+			if (!mc_control_intact(a.c, call, part) && lane == 0)
+				mc_raise_plain(a.c, MC_FAULT_CORRUPT, self, call);
+			if (mc_is_heartbeat(call) && lane == 0)
+				mc_post_progress(a.c, call, n_posted, false);
 		}
 		mc_next_turn(a.c, call);
+		if (blockIdx.x == 0)
+			mc_next_turn_of_rest(a.c, call);
 		for (uint32_t j = lane; ok && j < n_peers; j += MC_WARP) {
 			const uint32_t p = mc_peer(a.c, j);
+			const uint8_t *place = a.c.ring + segment + j * a.c.slot_stride;
 			uint32_t rows = 0;
 
-			ok = mc_await_header(a.c, start, a.c.ring + segment + j * a.c.slot_stride,
-				j,
+			ok = mc_await_header(a.c, start, place, j, mc_load(place),
 				mc_header_of(
 					a.c, call, a.rows[p], mc_base_of(a.c, sentinel, a.rows[p])),
 				true, &rows, [&]() {

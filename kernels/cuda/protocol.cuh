@@ -49,15 +49,20 @@ struct mc_call {
 	uint32_t early_launch;
 };
 
-/* What the control warp fetched, in shared memory. */
+/* What the control warp fetches, a lane a vector; and where it lies in shared memory. */
+enum {
+	MC_ENTRY_SENTINEL,
+	MC_ENTRY_IDENTITY, /* rank, world size, failed, check */
+	MC_ENTRY_TURN,     /* call number, as this CTA knows it */
+	MC_ENTRY_HEAD,     /* canary, epoch */
+	MC_ENTRY_CANARY,   /* of the channel */
+	MC_ENTRY_TAIL,
+	MC_ENTRY_CHANNEL, /* call number, as the control block says it */
+	MC_ENTRY_VECTORS,
+};
+
 struct mc_entry {
-	uint4 sentinel;
-	uint4 identity; /* rank, world size, failed, check */
-	uint4 turn;     /* call number, as this CTA knows it */
-	uint4 head;     /* canary, epoch */
-	uint4 canary;   /* of the channel */
-	uint4 tail;
-	uint4 channel; /* call number, as the control block says it */
+	uint4 vector[MC_ENTRY_VECTORS];
 };
 
 __device__ __forceinline__ uint64_t mc_u64(uint32_t low, uint32_t high)
@@ -132,19 +137,19 @@ __device__ __forceinline__ const uint8_t *mc_entry_source(const struct mc_call &
 				 c.channel * sizeof(struct mc_control_channel);
 	const uint8_t *at = control + offsetof(struct mc_control, sentinel);
 
-	at = lane == 1 ? control + offsetof(struct mc_control, rank) : at;
-	at = lane == 2 ? (const uint8_t *)mc_turn(c, blockIdx.x) : at;
-	at = lane == 3 ? control : at;
-	at = lane == 4 ? channel + MC_VECTOR_BYTES : at;
-	at = lane == 5 ? control + offsetof(struct mc_control, canary_tail) : at;
-	at = lane == 6 ? channel : at;
+	at = lane == MC_ENTRY_IDENTITY ? control + offsetof(struct mc_control, rank) : at;
+	at = lane == MC_ENTRY_TURN ? (const uint8_t *)mc_turn(c, blockIdx.x) : at;
+	at = lane == MC_ENTRY_HEAD ? control : at;
+	at = lane == MC_ENTRY_CANARY ? channel + MC_VECTOR_BYTES : at;
+	at = lane == MC_ENTRY_TAIL ? control + offsetof(struct mc_control, canary_tail) : at;
+	at = lane == MC_ENTRY_CHANNEL ? channel : at;
 	return at;
 }
 
 __device__ __forceinline__ void mc_fill_entry(struct mc_entry *entry, uint4 part)
 {
-	if (threadIdx.x < sizeof(*entry) / MC_VECTOR_BYTES)
-		((uint4 *)entry)[threadIdx.x] = part;
+	if (threadIdx.x < MC_ENTRY_VECTORS)
+		entry->vector[threadIdx.x] = part;
 }
 
 __device__ __forceinline__ void mc_fetch_entry(const struct mc_call &c, struct mc_entry *entry)
@@ -154,7 +159,9 @@ __device__ __forceinline__ void mc_fetch_entry(const struct mc_call &c, struct m
 
 __device__ __forceinline__ uint64_t mc_call_number(const struct mc_entry *entry)
 {
-	return mc_u64(entry->turn.x, entry->turn.y);
+	const uint4 turn = entry->vector[MC_ENTRY_TURN];
+
+	return mc_u64(turn.x, turn.y);
 }
 
 /* What an op goes by. */
@@ -205,14 +212,15 @@ __device__ __forceinline__ struct mc_start mc_fetch_start(
 /* The same of what is in shared memory. */
 __device__ __forceinline__ bool mc_is_over(const struct mc_entry *entry)
 {
-	return (entry->identity.z | (entry->turn.y & 0x80000000u)) != 0;
+	return (entry->vector[MC_ENTRY_IDENTITY].z |
+		       (entry->vector[MC_ENTRY_TURN].y & 0x80000000u)) != 0;
 }
 
 __device__ __forceinline__ struct mc_start mc_start_of(const struct mc_entry *entry)
 {
 	struct mc_start start;
 
-	start.sentinel = entry->sentinel;
+	start.sentinel = entry->vector[MC_ENTRY_SENTINEL];
 	start.call = mc_call_number(entry);
 	start.failed = mc_is_over(entry);
 	return start;
@@ -387,24 +395,19 @@ __device__ __forceinline__ bool mc_goes_on(const struct mc_call &c, uint64_t cal
 }
 
 /*
- * Loads N vectors, all in flight together, until none is EMPTY. valid: one bit each. at(n): where;
- * peer(n): whose; late(): before the first look, when the wait has proved to be one. False: the op
- * must be left.
- *
- * One vector has two loads under way, by turns: a look that just missed it is not the last for the
- * time that a load takes.
+ * Waits until none of N vectors is EMPTY; v holds a first look at each. valid: one bit each. at(n):
+ * where; peer(n): whose; late(): before the first mc_look, when the wait has proved to be one.
+ * TWICE: one vector has two loads under way, by turns, so that a look which just missed it does not
+ * cost the time of a whole load; not for grids so large that looking would keep the memory busy.
+ * False: the op must be left.
  */
-template <int N, class At, class Peer, class Late>
-__device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call, uint4 sentinel,
-	uint32_t valid, uint4 (&v)[N], At at, Peer peer, Late late)
+template <bool TWICE, int N, class At, class Peer, class Late>
+__device__ __forceinline__ bool mc_await_more(const struct mc_call &c, uint64_t call,
+	uint4 sentinel, uint32_t valid, uint4 (&v)[N], At at, Peer peer, Late late)
 {
 	struct mc_patience patience = {0, 0};
 
-#pragma unroll
-	for (int n = 0; n < N; n++)
-		if (valid >> n & 1u)
-			v[n] = mc_load(at(n));
-	if constexpr (N == 1) {
+	if constexpr (TWICE && N == 1) {
 		if (!(valid & 1u) || !mc_same(v[0], sentinel))
 			return true;
 		for (uint4 other = mc_load(at(0));;) {
@@ -437,11 +440,16 @@ __device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call,
 	}
 }
 
-template <int N, class At, class Peer>
+/* The same from the first look on; all N are in flight together. */
+template <bool TWICE = true, int N, class At, class Peer>
 __device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call, uint4 sentinel,
 	uint32_t valid, uint4 (&v)[N], At at, Peer peer)
 {
-	return mc_await(c, call, sentinel, valid, v, at, peer, []() {});
+#pragma unroll
+	for (int n = 0; n < N; n++)
+		if (valid >> n & 1u)
+			v[n] = mc_load(at(n));
+	return mc_await_more<TWICE>(c, call, sentinel, valid, v, at, peer, []() {});
 }
 
 /* The rank behind rotated place j: 0 is the rank after this one. */

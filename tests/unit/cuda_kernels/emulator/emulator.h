@@ -125,6 +125,16 @@ static inline uint32_t __reduce_max_sync(uint32_t, uint32_t value)
 	return value;
 }
 
+static inline uint32_t __reduce_xor_sync(uint32_t, uint32_t value)
+{
+	emu_meeting m = emu_meet(value);
+	uint32_t all = 0;
+
+	for (int i = 0; i < 32; i++)
+		all ^= m.lanes >> i & 1u ? m.value[i] : 0u;
+	return all;
+}
+
 static inline uint32_t __shfl_sync(uint32_t, uint32_t value, unsigned lane)
 {
 	return emu_meet(value).value[lane];
