@@ -5,6 +5,10 @@
 
 #include "kernels/cuda/protocol.cuh"
 
+static_assert(MC_CHECKED_SENTINEL == 4 * MC_ENTRY_SENTINEL, "a word's place is where it lies");
+static_assert(MC_CHECKED_RANK == 4 * MC_ENTRY_IDENTITY, "a word's place is where it lies");
+static_assert(MC_CHECKED_EPOCH == 4 * MC_ENTRY_HEAD + 2, "a word's place is where it lies");
+
 /*
  * Whether the control block is what it must be in this call. The whole warp; part: this lane's
  * vector of struct mc_entry. A checked word's place is 4 × its lane + its number there.
