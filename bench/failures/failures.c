@@ -309,7 +309,7 @@ static int measure_event(struct mc_failures *failures, struct mc_bench_daemon *d
 	const size_t n = (size_t)failures->repeats;
 
 	for (size_t i = 0; i < n; i++) {
-		double ms[MAX_QUANTITIES];
+		double ms[MAX_QUANTITIES] = {0};
 
 		if (event->run(failures, daemon, (int)i, ms) < 0)
 			return -1;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/gpu/report.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <json-c/json.h>
 #include <limits.h>
@@ -47,27 +48,25 @@ static void version(json_object *to, const char *key, int major, int minor, int 
 	text(to, key, shown);
 }
 
-/* "580.159.04" out of the kernel module's line; "" where there is none. */
-static void kernel_driver(json_object *to)
+/* "580.159.04", as the driver's management library says it; "" where there is none. */
+static void driver_version(json_object *to)
 {
-	char line[256] = "", *at;
-	FILE *file = fopen("/proc/driver/nvidia/version", "re");
+	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	int (*begin)(void), (*end)(void), (*get_version)(char *, unsigned);
+	char shown[80] = "";
 
-	if (file) {
-		if (!fgets(line, sizeof(line), file))
-			line[0] = 0;
-		fclose(file);
-	}
-	for (at = line; *at; at++) {
-		unsigned a, b;
-		int n = 0;
-
-		if ((at == line || at[-1] == ' ') && sscanf(at, "%u.%u%n", &a, &b, &n) == 2 && n) {
-			at[strcspn(at, " \n")] = 0;
-			break;
+	if (library) {
+		*(void **)&begin = dlsym(library, "nvmlInit_v2");
+		*(void **)&end = dlsym(library, "nvmlShutdown");
+		*(void **)&get_version = dlsym(library, "nvmlSystemGetDriverVersion");
+		if (begin && end && get_version && begin() == 0) {
+			if (get_version(shown, sizeof(shown)) != 0)
+				shown[0] = 0;
+			end();
 		}
+		dlclose(library);
 	}
-	text(to, "driver", at);
+	text(to, "driver", shown);
 }
 
 static json_object *machine(const struct bench_options *options, const struct bench_shared *shared)
@@ -82,7 +81,7 @@ static json_object *machine(const struct bench_options *options, const struct be
 		json_object_array_add(gpus, json_object_new_string(m->gpu_uuid[rank]));
 	json_object_object_add(o, "gpu_of_rank", gpus);
 	json_object_object_add(o, "gpus_shared", json_object_new_boolean(m->gpus_shared));
-	kernel_driver(o);
+	driver_version(o);
 	version(o, "cuda_driver", m->cuda_driver / 1000, m->cuda_driver % 1000 / 10, -1);
 	version(o, "cuda_runtime", m->cuda_runtime / 1000, m->cuda_runtime % 1000 / 10, -1);
 	if (m->nccl_version)

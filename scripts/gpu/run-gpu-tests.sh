@@ -331,6 +331,9 @@ END
 				bench $kind "bench-$kind" 45 --world-size 2 --shared-gpu --nccl off \
 					--sizes 1,4,16,64,256
 			done
+			bench dispatch bench-history 40 --world-size 2 --shared-gpu --nccl off \
+				--sizes 1,64 --history 100000
+			mv "$results/bench-history.json" "$logs/" 2>/dev/null
 		fi
 		stop_mps
 	else
