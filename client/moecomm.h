@@ -152,7 +152,9 @@ struct moecomm_group_options {
 	int world_size;              /* 1 … 64 */
 	enum moecomm_backend backend;
 	int device;                  /* CUDA device ordinal; -1: the current one. Ignored on host */
-	int n_channels;              /* independent rings, 1 … 8; 0: 1 */
+	int n_channels;              /* independent rings, 1 … 8; 0: 1. As many as really overlap: with
+	                                CUDA an op takes at most 1/n of the multiprocessors, so that
+	                                all can run at once */
 	int64_t max_rows;            /* capacity: rows a rank in one call */
 	int64_t dispatch_row_bytes;  /* bytes of a dispatched row over all its tensors; 0: no dispatch */
 	int64_t combine_row_bytes;   /* D × element size; 0: no combine */
@@ -260,7 +262,8 @@ enum moecomm_status moecomm_group_set_deadlines(moecomm_group *group, int op_tim
  *    complete on return). Never allocates, synchronises or talks to the daemon. May be captured in a
  *    CUDA graph, in any capture mode.
  *  - All ranks of the group call the same ops with the same shapes in the same order on a channel;
- *    otherwise MISMATCH. Different channels are independent.
+ *    otherwise MISMATCH. Different channels are independent: their ops may run at the same time and
+ *    in any order.
  *  - One op at a time a channel: BUSY when two threads meet.
  *  - Rows: `rows` counts each rank's rows; or `rows_per_rank` (host array [world_size], zeros
  *    allowed, read before return) when they differ. Equal numbers take the same path as `rows`.

@@ -211,7 +211,9 @@ struct MC_ALIGNAS(128) mc_board_rank {
 	struct mc_wait_counts waits[MC_WAIT_OPS];
 };
 
-#define MC_BOARD_MAGIC 0x6d636265u /* changes with what lies where */
+/* Changes with what lies where and with how it is checked: a library and a daemon that disagree
+ * part. */
+#define MC_BOARD_MAGIC 0x6d636266u
 struct MC_ALIGNAS(128) mc_board {
 	uint32_t magic;
 	uint32_t world_size;
@@ -320,7 +322,7 @@ enum mc_checked_place {
 
 MC_BOTH uint32_t mc_checked_word(uint32_t place, uint32_t word)
 {
-	return mc_mix(0x6374726cu + place, word);
+	return mc_mix(0x6374726cu + place * 0x9e3779b1u, word);
 }
 
 MC_BOTH uint32_t mc_control_check(

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS, 1)
 				slot[n] = find(n);
 				mc_keep(slot[n]);
 			}
-			if (!mc_await(
+			if (!mc_await<true>(
 				    a.c, call, sentinel, valid, v,
 				    [&](int n) { return PLACES ? slot[n] : find(n); },
 				    [&](int n) { return rank_of(n % AT_ONCE); }))
@@ -273,8 +273,7 @@ static const void *const functions[] = {
 	KERNELS_OF(mc_fp32, (combine_fast<mc_fp32, 0, 1, 7>), (combine_fast<mc_fp32, 0, 1, 7>)),
 };
 
-const struct mc_kernel_set mc_combine_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 8};
+MC_KERNEL_SET(combine, COMBINE);
 
 template <int M>
 static cudaError_t launch(const struct mc_cuda_rank *rank, uint32_t channel,

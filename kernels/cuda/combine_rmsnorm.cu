@@ -256,8 +256,7 @@ static const void *const functions[] = {
 
 #define SPECIAL_BASE (6u * N_OF_TYPE)
 
-const struct mc_kernel_set mc_rmsnorm_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 32};
+MC_KERNEL_SET(rmsnorm, RMSNORM);
 
 /*
  * Few rows: each over as many CTAs as fill the device. False: the device has no clusters, or there

@@ -7,7 +7,9 @@
 
 static_assert(MC_CHECKED_SENTINEL == 4 * MC_ENTRY_SENTINEL, "a word's place is where it lies");
 static_assert(MC_CHECKED_RANK == 4 * MC_ENTRY_IDENTITY, "a word's place is where it lies");
+static_assert(MC_CHECKED_WORLD_SIZE == MC_CHECKED_RANK + 1, "a word's place is where it lies");
 static_assert(MC_CHECKED_EPOCH == 4 * MC_ENTRY_HEAD + 2, "a word's place is where it lies");
+static_assert(MC_CHECKED_EPOCH + 1 < 16, "checked words are in the first four vectors");
 
 /*
  * Whether the control block is what it must be in this call. The whole warp; part: this lane's
@@ -76,9 +78,9 @@ __device__ __forceinline__ void mc_push_header(
 /*
  * Awaits rotated peer j's header and checks it. first: a first look at it. right: what it says when
  * it fits exactly, known before it comes, so that afterwards one comparison is enough. at_most:
- * fewer rows than that fit too. late(): as in mc_await_more. False: the op has failed.
+ * fewer rows than that fit too. TWICE and late(): as in mc_await_more. False: the op has failed.
  */
-template <class Late>
+template <bool TWICE, class Late>
 __device__ __forceinline__ bool mc_await_header(const struct mc_call &c,
 	const struct mc_start &start, const uint8_t *slot, uint32_t j, uint4 first, uint4 right,
 	bool at_most, uint32_t *ret_rows, Late late)
@@ -87,7 +89,7 @@ __device__ __forceinline__ bool mc_await_header(const struct mc_call &c,
 	uint4 h[1] = {first};
 
 	mc_keep(right);
-	if (!mc_await_more<true>(
+	if (!mc_await_more<TWICE>(
 		    c, start.call, start.sentinel, 1u, h, [&](int) { return slot; },
 		    [&](int) { return peer; }, late))
 		return false;
@@ -216,7 +218,7 @@ __device__ __forceinline__ void mc_control_exact(const struct mc_call &c,
 	auto hear = [&](uint32_t j, uint4 look, uint32_t base) {
 		uint32_t rows;
 
-		ok = mc_await_header(c, start, place(j), j, look,
+		ok = mc_await_header<true>(c, start, place(j), j, look,
 			mc_header_of(c, call, want(j), base), false, &rows, [&]() {
 				waited = true;
 				mc_post_progress(c, call, n_vectors, true);

@@ -245,8 +245,7 @@ static const void *const functions[] = {
 	(const void *)dispatch_uniform<0, 1, 63>,
 };
 
-const struct mc_kernel_set mc_dispatch_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 0};
+MC_KERNEL_SET(dispatch, DISPATCH);
 
 static bool is_uniform(const struct mc_dispatch *op, uint32_t world_size)
 {

@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(MC_STREAM_THREADS)
 			const uint8_t *place = a.c.ring + segment + j * a.c.slot_stride;
 			uint32_t rows = 0;
 
-			ok = mc_await_header(a.c, start, place, j, mc_load(place),
+			ok = mc_await_header<false>(a.c, start, place, j, mc_load(place),
 				mc_header_of(
 					a.c, call, a.rows[p], mc_base_of(a.c, sentinel, a.rows[p])),
 				true, &rows, [&]() {
@@ -269,8 +269,7 @@ static const void *const functions[] = {
 	(const void *)dispatch_general<63>,
 };
 
-const struct mc_kernel_set mc_dispatch_general_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 6};
+MC_KERNEL_SET(dispatch_general, DISPATCH_GENERAL);
 
 template <int MAX_PEERS>
 static cudaError_t launch_general(const struct mc_cuda_rank *rank, uint32_t channel,

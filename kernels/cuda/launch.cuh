@@ -7,12 +7,37 @@
 #include "kernels/cuda/launch_shape.h"
 #include "kernels/cuda/control.cuh"
 
-/* The kernels of one op; indices in mc_cuda_device.blocks start at base. */
+/* How many kernels each file has, and where theirs begin among all. */
+enum {
+	MC_N_DISPATCH = 6,
+	MC_N_DISPATCH_GENERAL = 2,
+	MC_N_COMBINE = 24,
+	MC_N_RMSNORM = 24,
+	MC_N_RMSNORM_ANY = 6,
+	MC_N_RMSNORM_CLUSTER = 3,
+	MC_N_LOCAL = 2,
+
+	MC_FIRST_DISPATCH = 0,
+	MC_FIRST_DISPATCH_GENERAL = MC_FIRST_DISPATCH + MC_N_DISPATCH,
+	MC_FIRST_COMBINE = MC_FIRST_DISPATCH_GENERAL + MC_N_DISPATCH_GENERAL,
+	MC_FIRST_RMSNORM = MC_FIRST_COMBINE + MC_N_COMBINE,
+	MC_FIRST_RMSNORM_ANY = MC_FIRST_RMSNORM + MC_N_RMSNORM,
+	MC_FIRST_RMSNORM_CLUSTER = MC_FIRST_RMSNORM_ANY + MC_N_RMSNORM_ANY,
+	MC_FIRST_LOCAL = MC_FIRST_RMSNORM_CLUSTER + MC_N_RMSNORM_CLUSTER,
+	MC_N_KERNELS = MC_FIRST_LOCAL + MC_N_LOCAL,
+};
+static_assert(MC_N_KERNELS <= MC_CUDA_MAX_KERNELS, "every kernel has a place");
+
+/* The kernels of one file; indices in mc_cuda_device.blocks start at base. */
 struct mc_kernel_set {
 	const void *const *function;
 	uint32_t n;
 	uint32_t base;
 };
+
+#define MC_KERNEL_SET(name, NAME)                                                                  \
+	static_assert(sizeof(functions) / sizeof(functions[0]) == MC_N_##NAME, "all are counted"); \
+	const struct mc_kernel_set mc_##name##_kernels = {functions, MC_N_##NAME, MC_FIRST_##NAME}
 
 extern const struct mc_kernel_set mc_dispatch_kernels;
 extern const struct mc_kernel_set mc_dispatch_general_kernels;
@@ -62,10 +87,32 @@ static inline uint8_t *mc_slot_of(const struct mc_cuda_rank *rank, uint32_t chan
 	return rank->arena[p] + mc_slot_offset(&rank->layout, p, rank->rank, channel, 0);
 }
 
-/* Ranks that share the device; with early launch the next op's CTAs are there as well. */
+/*
+ * Ops that may be on the device at a time: of the ranks that share it and of all channels; with
+ * early launch the next one's CTAs are there as well.
+ */
 static inline uint32_t mc_device_share(const struct mc_cuda_rank *rank)
 {
-	return rank->ranks_per_device * (rank->early_launch == MC_CUDA_EARLY_ON ? 2u : 1u);
+	return rank->ranks_per_device * rank->layout.n_channels *
+	       (rank->early_launch == MC_CUDA_EARLY_ON ? 2u : 1u);
+}
+
+/*
+ * How many of an op's CTAs may be on the device when `fit` would be resident without others. Every
+ * CTA must find room while all others wait, on whatever multiprocessors those are and however large
+ * they are: so all together they are no more than there are multiprocessors, and one of those is
+ * always free for a CTA that is missing.
+ */
+static inline uint32_t mc_cta_limit(const struct mc_cuda_rank *rank, uint32_t fit)
+{
+	const uint32_t share = mc_device_share(rank), n_sms = rank->device->n_sms;
+	uint32_t limit = mc_grid_limit(rank);
+
+	limit = fit < limit ? fit : limit;
+	if (share == 1u)
+		return limit;
+	/* more ops than multiprocessors: a part of what fits must do */
+	return limit < n_sms ? limit / share : share <= n_sms ? n_sms / share : limit / share;
 }
 
 /* Clusters of kernel i of mc_rmsnorm_cluster_kernels that are resident together; 0: none. */
@@ -73,27 +120,26 @@ static inline uint32_t mc_cluster_limit(
 	const struct mc_cuda_rank *rank, uint32_t i, struct mc_shape shape)
 {
 	const uint32_t size = shape.cluster == 2 ? 0 : shape.cluster == 4 ? 1 : 2;
-	uint32_t limit, grid_limit = mc_grid_limit(rank) / shape.cluster;
+	const uint32_t fit = rank->device->clusters[i][size][shape.data_warps + 1u];
 
-	limit = rank->device->clusters[i][size][shape.data_warps + 1u] / mc_device_share(rank);
-	return limit < grid_limit ? limit : grid_limit;
+	return mc_cta_limit(rank, fit * shape.cluster) / shape.cluster;
 }
 
 /*
- * Whether to let the kernel in early. AUTO leaves shared devices alone: what waits there early
- * takes room that another rank's op may need. On a device of its own a kernel is let in only when
- * all CTAs of the one before are there.
+ * Whether to let the kernel in early. AUTO leaves devices alone that are shared, by ranks or by
+ * channels: what waits there early takes room that another op may need. Else a kernel is let in
+ * only when all CTAs of the one before are there.
  */
 static inline bool mc_is_early(const struct mc_cuda_rank *rank, struct mc_shape shape)
 {
 	if (rank->early_launch == MC_CUDA_EARLY_AUTO)
-		return rank->ranks_per_device == 1 && shape.early;
+		return mc_device_share(rank) == 1u && shape.early;
 	return rank->early_launch == MC_CUDA_EARLY_ON;
 }
 
 /*
  * Launches kernel i of the set, which takes Args by value, with the shape, cut down to what is
- * resident together with the other ranks of the device.
+ * resident together with the other ops that may be on the device.
  */
 template <class Args>
 static cudaError_t mc_launch(const struct mc_cuda_rank *rank, const struct mc_kernel_set *set,
@@ -111,9 +157,8 @@ static cudaError_t mc_launch(const struct mc_cuda_rank *rank, const struct mc_ke
 		attribute[0].val.clusterDim.y = attribute[0].val.clusterDim.z = 1;
 		config.numAttrs = 1;
 	} else {
-		limit = rank->device->blocks[set->base + i][warps] * rank->device->n_sms /
-			mc_device_share(rank);
-		limit = limit < mc_grid_limit(rank) ? limit : mc_grid_limit(rank);
+		limit = mc_cta_limit(
+			rank, rank->device->blocks[set->base + i][warps] * rank->device->n_sms);
 	}
 	if (limit == 0)
 		return cudaErrorCooperativeLaunchTooLarge;

@@ -109,8 +109,7 @@ __global__ void __launch_bounds__(1024) probe(const __grid_constant__ struct pro
 
 static const void *const functions[] = {(const void *)mask_ids, (const void *)probe};
 
-const struct mc_kernel_set mc_local_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 62};
+MC_KERNEL_SET(local, LOCAL);
 
 /* No rank waits for these: nothing to keep resident, and no attribute needed. */
 template <class Args>

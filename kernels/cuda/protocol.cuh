@@ -12,8 +12,9 @@
  * The call number is kept once a CTA (mc_cuda_turn), because telling the others "I have read it" by
  * an atomic ticket costs an op of several CTAs 0.3 us. Only counted dispatch takes tickets: all its
  * CTAs read the headers, and the last one re-arms them. A relaxed atomic does there: the headers
- * were consumed before it was issued (the GPU does not speculate), and what the last CTA writes is
- * read by later kernels only, which stream order brings.
+ * were consumed before it was issued (the GPU does not speculate; of a second look that is still
+ * under way nobody takes the result), and what the last CTA writes is read by later kernels only,
+ * which stream order brings.
  */
 #ifndef MC_KERNELS_CUDA_PROTOCOL_CUH
 #define MC_KERNELS_CUDA_PROTOCOL_CUH
@@ -441,7 +442,7 @@ __device__ __forceinline__ bool mc_await_more(const struct mc_call &c, uint64_t 
 }
 
 /* The same from the first look on; all N are in flight together. */
-template <bool TWICE = true, int N, class At, class Peer>
+template <bool TWICE = false, int N, class At, class Peer>
 __device__ __forceinline__ bool mc_await(const struct mc_call &c, uint64_t call, uint4 sentinel,
 	uint32_t valid, uint4 (&v)[N], At at, Peer peer)
 {

@@ -108,11 +108,10 @@ __device__ __forceinline__ float mc_norm_mean(float total, struct mc_norm_length
 }
 
 /*
- * The bits of mc_norm_scale_plain. An estimate
- * of the root's reciprocal serves both: root and half its reciprocal correct each other once, the
- * exact remainder makes the root the rounded one, and then the reciprocal likewise (of a mantissa
- * of ones alone it does not). The tests go through all mantissas: test_norm_scale.cc, and on a GPU
- * gpu-ops.
+ * The bits of mc_norm_scale_plain. An estimate of the root's reciprocal serves both: root and half
+ * its reciprocal correct each other once, the exact remainder makes the root the rounded one, and
+ * then the reciprocal likewise (of a mantissa of ones alone it does not). The tests go through all
+ * mantissas: test_norm_scale.cc, and on a GPU gpu-ops.
  */
 __device__ __forceinline__ float mc_norm_scale(float total, struct mc_norm_length length, float eps)
 {

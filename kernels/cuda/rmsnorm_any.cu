@@ -158,5 +158,4 @@ static const void *const functions[] = {
 	(const void *)rmsnorm_any<mc_fp32, 63>,
 };
 
-const struct mc_kernel_set mc_rmsnorm_any_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 56};
+MC_KERNEL_SET(rmsnorm_any, RMSNORM_ANY);

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(THREADS)
 			slot[k] = find(k);
 			mc_keep(slot[k]);
 		}
-		ok = ok && mc_await(
+		ok = ok && mc_await<true>(
 				   a.c, call, sentinel, taken ? (1u << P) - 1u : 0u, v,
 				   [&](int k) { return PLACES ? slot[k] : find(k); },
 				   [&](int k) { return mc_ranked(a.c, k); });
@@ -187,5 +187,4 @@ static const void *const functions[] = {
 	(const void *)rmsnorm_cluster<8>,
 };
 
-const struct mc_kernel_set mc_rmsnorm_cluster_kernels = {
-	functions, sizeof(functions) / sizeof(functions[0]), 64};
+MC_KERNEL_SET(rmsnorm_cluster, RMSNORM_CLUSTER);

@@ -82,6 +82,11 @@ void random_case(uint32_t i);
 void large_cases(void);
 void mask_cases(void);
 
+/* ---- ops_channels.c ---- */
+
+/* Ops of all channels on the device at once. */
+void channel_cases(void);
+
 /* ---- ops_graphs.c ---- */
 
 /* Replays graphs of n_sizes sizes in random order; with delays, ranks come late at random. */

@@ -185,7 +185,7 @@ void random_case(uint32_t i)
 {
 	static const uint64_t sizes[] = {16, 3584, 448, 32, 8, 24, 1, 7, 100, 1024, 33};
 	static const uint64_t hiddens[] = {
-		7168, 512, 8, 256, 264, 2048, 4096, 8192, 8200, 12288, 1, 7, 100, 1000, 4100};
+		7168, 512, 8, 256, 264, 2048, 4096, 8192, 8200, 16384, 1, 7, 100, 1000, 4100};
 	enum form form = (enum form)below(3);
 	bool odd = below(4) == 0;
 	uint32_t rows = below(3) == 0 ? 1u + below(2) : 1u + below(12);
@@ -218,7 +218,7 @@ void random_case(uint32_t i)
 		uint64_t hidden = hiddens[below(15)];
 		bool norm = below(2), in_place = below(2);
 
-		if (dtype == MC_DTYPE_FP32 && hidden > 6144)
+		if (dtype == MC_DTYPE_FP32 && hidden > 8192)
 			hidden = 4096;
 		snprintf(what, sizeof(what),
 			"case %u: combine%s, form %d, type %d, hidden %llu, rows to %u%s", i,
@@ -238,7 +238,8 @@ void large_cases(void)
 		uint64_t hidden;
 		uint32_t rows;
 	} norms[] = {{MC_DTYPE_BF16, 7168, 150}, {MC_DTYPE_BF16, 8192, 20},
-		{MC_DTYPE_FP16, 8192, 5}, {MC_DTYPE_FP32, 4096, 9}, {MC_DTYPE_BF16, 4104, 3}};
+		{MC_DTYPE_FP16, 8192, 5}, {MC_DTYPE_FP32, 4096, 9}, {MC_DTYPE_BF16, 4104, 3},
+		{MC_DTYPE_BF16, 10240, 20}, {MC_DTYPE_BF16, 16384, 20}, {MC_DTYPE_FP16, 16384, 5}};
 
 	run_case(make_dispatch(4, four, 512, UNIFORM, false, true), "dispatch of 512 rows");
 	run_case(make_dispatch(4, four, 512, RAGGED, false, true), "ragged dispatch of 512 rows");

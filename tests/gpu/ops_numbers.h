@@ -12,7 +12,8 @@ extern "C" {
 
 /*
  * The scale of a norm: all mantissas of the root (with two exponents, which is all that a root
- * sees), and quotients by every row length of the fast kernels. On the current device; waits.
+ * sees), quotients by every row length of the fast kernels, and all together with every exponent.
+ * On the current device; waits.
  */
 cudaError_t numbers_compare_scale(uint64_t *ret_compared, uint64_t *ret_differing);
 

@@ -26,7 +26,7 @@ static const struct mc_layout_spec spec_of_tests = {
 	.n_channels = N_CHANNELS,
 	.max_rows = 256,
 	.dispatch_row_bytes = 4096,
-	.combine_row_bytes = 2u * 12288u,
+	.combine_row_bytes = 2u * 16384u,
 };
 
 struct rank ranks[MAX_RANKS];
@@ -384,6 +384,8 @@ int main(int argc, char **argv)
 		report("random cases", begin);
 		large_cases();
 		report("large cases", begin);
+		channel_cases();
+		report("all channels at once", begin);
 		mask_cases();
 		graph_cases(8, n_replays, false);
 		graph_leak_case();

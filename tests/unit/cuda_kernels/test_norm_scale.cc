@@ -29,6 +29,25 @@ static void every_root_is_the_rounded_one(void **)
 	assert_int_equal(n_wrong, 0);
 }
 
+/* All exponents, a few mantissas of each, and the three steps together. */
+static void every_exponent_is_right(void **)
+{
+	static const uint64_t hiddens[] = {8, 1024, 5120, 7168, 16384};
+	uint32_t n_wrong = 0, mix = 1;
+
+	for (uint32_t exponent = 0; exponent < 255; exponent++)
+		for (int i = 0; i < 2000; i++) {
+			mix = mix * 1664525u + 1013904223u;
+			const float total = __uint_as_float(exponent << 23 | mix >> 9);
+			const float eps = i % 3 ? 1e-6f : 0.0f;
+			const uint64_t hidden = hiddens[i % 5];
+			const float right = 1.0f / __builtin_sqrtf(total / (float)hidden + eps);
+
+			n_wrong += mc_norm_scale(total, mc_norm_length_of(hidden), eps) != right;
+		}
+	assert_int_equal(n_wrong, 0);
+}
+
 static void every_quotient_is_the_rounded_one(void **)
 {
 	uint32_t n_wrong = 0, mix = 1;
@@ -51,7 +70,8 @@ static void every_quotient_is_the_rounded_one(void **)
 
 static void ends_of_the_range_are_right(void **)
 {
-	static const float totals[] = {0.0f, 1e-45f, 1e-40f, 1.1754944e-38f, 1e-30f, 0x1p-60f,
+	static const float totals[] = {1e-6f, 1.0f, 7168.0f, 3.0e7f, nextafterf(0x1p-60f, 1.0f),
+		nextafterf(0x1p60f, 0.0f), 0.0f, 1e-45f, 1e-40f, 1.1754944e-38f, 1e-30f, 0x1p-60f,
 		0x1p60f, 1e30f, 3.4028235e38f, INFINITY};
 	static const float epss[] = {0.0f, 1e-45f, 1e-6f, 1.0f, 3.4028235e38f, INFINITY};
 
@@ -70,6 +90,7 @@ int main()
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_root_is_the_rounded_one),
+		cmocka_unit_test(every_exponent_is_right),
 		cmocka_unit_test(every_quotient_is_the_rounded_one),
 		cmocka_unit_test(ends_of_the_range_are_right),
 	};

@@ -416,54 +416,63 @@ static void hostile_board(void **state)
 
 /* ---- damage ---- */
 
+/* Words of a control block that never change in an epoch: one bit of each in turn. */
+#define WORD_AT(member, i) (offsetof(struct mc_control, member) / 4u + (i))
+static const size_t fixed_words[] = {WORD_AT(canary_head, 0), WORD_AT(canary_head, 1),
+	WORD_AT(epoch, 0), WORD_AT(epoch, 1), WORD_AT(sentinel, 0), WORD_AT(sentinel, 1),
+	WORD_AT(sentinel, 2), WORD_AT(sentinel, 3), WORD_AT(rank, 0), WORD_AT(world_size, 0),
+	WORD_AT(check, 0), WORD_AT(channel[0].canary, 0), WORD_AT(channel[0].canary, 1),
+	WORD_AT(canary_tail, 0), WORD_AT(canary_tail, 1)};
+
+enum {
+	N_WORDS = sizeof(fixed_words) / sizeof(fixed_words[0]),
+	EXCHANGED = N_WORDS, /* two words of the sentinel */
+	UNKNOWN_FAILURE,
+	NO_CALL,
+	NO_TURN, /* a CTA's call number, which only the cuda kernels have */
+};
+
+static void damage(struct mc_control *control, int what)
+{
+	uint8_t *turn = (uint8_t *)control + MC_CUDA_TURNS_OFFSET;
+	uint32_t word;
+
+	switch (what) {
+	case EXCHANGED:
+		word = control->sentinel.word[0];
+		control->sentinel.word[0] = control->sentinel.word[2];
+		control->sentinel.word[2] = word;
+		break;
+	case UNKNOWN_FAILURE:
+		control->failed = 0xdeadbeef;
+		break;
+	case NO_CALL:
+		control->channel[0].call = 0;
+		break;
+	case NO_TURN:
+		turn[offsetof(struct mc_cuda_turn, call) + 7] = 0x80;
+		break;
+	default:
+		((uint32_t *)control)[fixed_words[what]] ^= 1u << what;
+		break;
+	}
+}
+
 static void damaged_control(void **state)
 {
 	uint8_t in[64] = {0}, out[2 * 64];
 
 	(void)state;
-	/* the last one is a CTA's call number, which only the cuda kernels have */
-	for (int what = 0; what < (world_is_cuda ? 9 : 8); what++) {
+	for (int what = 0; what <= (world_is_cuda ? NO_TURN : NO_CALL); what++) {
 		struct world world;
-		struct mc_control *control;
 		struct mc_dispatch op;
-		uint8_t *turn;
 
 		make(&world, 2, 20000, 20000);
-		control = world.rank[1].control;
-		switch (what) {
-		case 0:
-			control->canary_head ^= 1;
-			break;
-		case 1:
-			control->canary_tail = 0;
-			break;
-		case 2:
-			control->channel[0].canary++;
-			break;
-		case 3:
-			control->sentinel.word[3] ^= 1;
-			break;
-		case 4:
-			control->rank = 0;
-			break;
-		case 5:
-			control->epoch++;
-			break;
-		case 6:
-			control->failed = 0xdeadbeef;
-			break;
-		case 7:
-			control->channel[0].call = 0;
-			break;
-		default:
-			turn = (uint8_t *)control + MC_CUDA_TURNS_OFFSET;
-			turn[offsetof(struct mc_cuda_turn, call) + 7] = 0x80;
-			break;
-		}
+		damage(world.rank[1].control, what);
 		op = bytes_op(in, out, 2, 2);
 		bad_call(&world, 1, &op);
 		assert_int_equal(seen_by(&world, 1)->status, MC_FAULT_CORRUPT);
-		if (what != 6) {
+		if (what != UNKNOWN_FAILURE) {
 			assert_int_equal(seen_by(&world, 1)->fault.peer, 1);
 			bad_call(&world, 0, &op);
 			assert_int_equal(seen_by(&world, 0)->again, MC_FAULT_CORRUPT);
