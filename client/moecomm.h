@@ -263,7 +263,9 @@ enum moecomm_status moecomm_group_set_deadlines(moecomm_group *group, int op_tim
  *    CUDA graph, in any capture mode.
  *  - All ranks of the group call the same ops with the same shapes in the same order on a channel;
  *    otherwise MISMATCH. Different channels are independent: their ops may run at the same time and
- *    in any order.
+ *    in any order. Ops of different groups on one GPU do not know of each other: let all ranks start
+ *    those that may overlap in the same order (or use channels of one group), else one group's
+ *    waiting op can take the room that the other's needs, and both end by their deadlines.
  *  - One op at a time a channel: BUSY when two threads meet.
  *  - Rows: `rows` counts each rank's rows; or `rows_per_rank` (host array [world_size], zeros
  *    allowed, read before return) when they differ. Equal numbers take the same path as `rows`.

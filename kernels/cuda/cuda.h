@@ -57,7 +57,8 @@ struct mc_cuda_device {
 
 /*
  * Early (programmatic dependent) launch: an op's CTAs come while the kernel before it still runs,
- * and wait there. AUTO: grids that gain by it, on devices that no other rank shares.
+ * and wait there. AUTO: grids that gain by it, on devices that no other rank and no other channel
+ * shares.
  */
 enum mc_cuda_early {
 	MC_CUDA_EARLY_OFF,
@@ -79,7 +80,7 @@ struct mc_cuda_rank {
 	struct mc_control *control;
 	struct mc_board *board; /* host memory, as the device addresses it */
 	const struct mc_cuda_device *device;
-	uint32_t ranks_per_device; /* all their grids must fit on the device together */
+	uint32_t ranks_per_device; /* all their grids, of all channels, must fit together */
 	enum mc_cuda_early early_launch;
 	struct mc_cuda_tuning tuning;
 };
