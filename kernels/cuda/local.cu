@@ -171,9 +171,15 @@ static cudaError_t count_clusters(struct mc_cuda_device *device, int ordinal)
 	for (uint32_t i = 0; !error && has_clusters && i < mc_rmsnorm_cluster_kernels.n; i++)
 		for (uint32_t s = 0; s < MC_CUDA_CLUSTER_SIZES; s++)
 			for (uint32_t w = 2; !error && w <= MC_CUDA_CLUSTER_WARPS; w++) {
+				const void *function = mc_rmsnorm_cluster_kernels.function[i];
 				cudaLaunchAttribute attribute = {};
 				cudaLaunchConfig_t config = {};
+				cudaFuncAttributes attributes;
 				int n = 0;
+
+				error = cudaFuncGetAttributes(&attributes, function);
+				if (error || (int)(w * MC_WARP) > attributes.maxThreadsPerBlock)
+					continue;
 
 				attribute.id = cudaLaunchAttributeClusterDimension;
 				attribute.val.clusterDim.x = 2u << s;
@@ -182,8 +188,7 @@ static cudaError_t count_clusters(struct mc_cuda_device *device, int ordinal)
 				config.blockDim = dim3(w * MC_WARP);
 				config.attrs = &attribute;
 				config.numAttrs = 1;
-				error = cudaOccupancyMaxActiveClusters(
-					&n, mc_rmsnorm_cluster_kernels.function[i], &config);
+				error = cudaOccupancyMaxActiveClusters(&n, function, &config);
 				device->clusters[i][s][w] = (uint16_t)n;
 			}
 	return error;

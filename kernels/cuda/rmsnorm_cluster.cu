@@ -14,10 +14,12 @@
  */
 #include "kernels/cuda/rmsnorm.cuh"
 
-#define THREADS ((MC_NORM_WARPS + 1u) * MC_WARP)
+/* More than 16 warps a CTA have 96 registers a thread, 16 have 128, which more peers need. */
+template <int W>
+constexpr uint32_t MOST_THREADS = (W == 2 ? MC_NORM_WARPS + 1u : MC_NORM_WARPS) * MC_WARP;
 
 template <int W>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(MOST_THREADS<W>)
 	rmsnorm_cluster(const __grid_constant__ mc_combine_args<7> a)
 {
 #if __CUDA_ARCH__ >= 900
