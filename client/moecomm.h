@@ -189,7 +189,8 @@ enum moecomm_status moecomm_group_join(moecomm_context *context,
 
 /*
  * Joins the next epoch of the group with the options of the first join, in the same handle. Fresh
- * memory at the same addresses: captured graphs stay valid. The old epoch ends for every member.
+ * memory at the same addresses: captured graphs stay valid, as long as no more ranks of the group
+ * share this GPU than when they were captured. The old epoch ends for every member.
  * No op of this rank may be in flight. On failure the handle stays usable for another rejoin or leave.
  * CUDA can't tell whose kernels are still running: the old memory is let go once all work of this
  * process on the device is done; DEVICE says that some was not within about 2 s.
@@ -262,10 +263,12 @@ enum moecomm_status moecomm_group_set_deadlines(moecomm_group *group, int op_tim
  *    complete on return). Never allocates, synchronises or talks to the daemon. May be captured in a
  *    CUDA graph, in any capture mode.
  *  - All ranks of the group call the same ops with the same shapes in the same order on a channel;
- *    otherwise MISMATCH. Different channels are independent: their ops may run at the same time and
- *    in any order. Ops of different groups on one GPU do not know of each other: let all ranks start
- *    those that may overlap in the same order (or use channels of one group), else one group's
- *    waiting op can take the room that the other's needs, and both end by their deadlines.
+ *    otherwise MISMATCH. Different channels are independent: there is room for an op of each on the
+ *    device at the same time. Ranks may start them in different orders only on streams that CUDA
+ *    itself runs independently (non-blocking ones, no more than CUDA_DEVICE_MAX_CONNECTIONS).
+ *    Ops of different groups on one GPU do not know of each other: let all ranks start those that
+ *    may overlap in the same order (or use channels of one group). Else an op that waits can take
+ *    what the other needs, and both end by their deadlines.
  *  - One op at a time a channel: BUSY when two threads meet.
  *  - Rows: `rows` counts each rank's rows; or `rows_per_rank` (host array [world_size], zeros
  *    allowed, read before return) when they differ. Equal numbers take the same path as `rows`.

@@ -40,8 +40,7 @@ struct mc_failures_rank {
 	_Atomic uint64_t epoch;       /* in which that was */
 	_Atomic uint64_t n_ops;
 	atomic_bool is_wrong;
-	atomic_bool is_connected; /* to the daemon */
-	pid_t pid;                /* kept by the parent; 0: does not run */
+	pid_t pid; /* kept by the parent; 0: does not run */
 	char detail[256];
 };
 
@@ -75,6 +74,5 @@ int mc_failures_wait_failed(struct mc_failures *failures, int but, enum moecomm_
 int mc_failures_rejoin(struct mc_failures *failures, uint64_t old_epoch);
 /* Waits until each has done n more ops. */
 int mc_failures_wait_ops(struct mc_failures *failures, uint64_t n);
-int mc_failures_wait_connected(struct mc_failures *failures, bool connected);
 
 #endif

@@ -68,7 +68,6 @@ static void look(struct self *self)
 	if (moecomm_group_query(self->group, &info))
 		return;
 	atomic_store(&self->shared->epoch, info.epoch);
-	atomic_store(&self->shared->is_connected, info.daemon_connected);
 }
 
 static void note(struct self *self, enum moecomm_status status, int64_t begun, int64_t ended)

@@ -40,7 +40,10 @@ int mc_failures_start_rank(struct mc_failures *failures, int rank)
 	struct mc_failures_rank *shared = &failures->rank[rank];
 	pid_t pid;
 
+	const bool was_wrong = atomic_load(&shared->is_wrong);
+
 	memset(shared, 0, sizeof(*shared));
+	atomic_store(&shared->is_wrong, was_wrong);
 	atomic_store(&shared->started_ns, mc_bench_now_ns());
 	fflush(NULL);
 	pid = fork();
@@ -144,20 +147,6 @@ int mc_failures_wait_ops(struct mc_failures *failures, uint64_t n)
 			if (mc_bench_now_ns() > deadline)
 				return gave_up(failures, "run ops");
 			pause_us(100);
-		}
-	return 0;
-}
-
-int mc_failures_wait_connected(struct mc_failures *failures, bool connected)
-{
-	int64_t deadline = mc_bench_now_ns() + WAIT_NS;
-
-	for (int r = 0; r < failures->n_ranks; r++)
-		while (atomic_load(&failures->rank[r].is_connected) != connected) {
-			if (mc_bench_now_ns() > deadline)
-				return gave_up(
-					failures, connected ? "come back" : "lose the daemon");
-			pause_us(500);
 		}
 	return 0;
 }

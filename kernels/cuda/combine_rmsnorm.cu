@@ -288,6 +288,10 @@ static bool launch_cluster(const struct mc_cuda_rank *rank, mc_combine_args<M> *
 									: 1u;
 	while (size > 1 && size / 2u >= n_warps)
 		size /= 2u;
+	/* the kernels of 4 and 8 ranks take a warp less */
+	if (world_size != 2 && size > 1 && size < MC_CUDA_MAX_CLUSTER &&
+		(n_warps + size - 1u) / size == MC_NORM_WARPS)
+		size *= 2u;
 	for (; size > 1; size /= 2u) {
 		shape.data_warps = (n_warps + size - 1u) / size;
 		shape.n_ctas = a->most_rows ? a->most_rows : 1u;

@@ -8,6 +8,7 @@
 #ifndef MC_KERNELS_CUDA_CUDA_H
 #define MC_KERNELS_CUDA_CUDA_H
 
+#include <stdbool.h>
 #include "kernels/launch.h"
 
 #ifdef __cplusplus
@@ -48,6 +49,7 @@ struct MC_ALIGNAS(16) mc_cuda_turn {
 /* What is asked once of a device, at attach, so that no launch has to ask. */
 struct mc_cuda_device {
 	uint32_t n_sms;
+	bool has_early; /* can launch early: compute capability 9.0 and later */
 	/* resident CTAs of a kernel on one SM, by warps a CTA */
 	uint8_t blocks[MC_CUDA_MAX_KERNELS][MC_CUDA_MAX_WARPS + 1];
 	/* clusters of a cluster kernel on the device, by log2(size) - 1 and warps a CTA; 0: none */
@@ -84,6 +86,18 @@ struct mc_cuda_rank {
 	enum mc_cuda_early early_launch;
 	struct mc_cuda_tuning tuning;
 };
+
+/*
+ * Ops that may be on the device at a time: of the ranks that share it, on all channels. Forced
+ * early launch brings in the next one of each as well; with a single one that is no matter, since
+ * it comes when all CTAs of the one before are there. No more than there are multiprocessors.
+ */
+static inline uint32_t mc_device_share(const struct mc_cuda_rank *rank)
+{
+	const uint32_t n = rank->ranks_per_device * rank->layout.n_channels;
+
+	return n > 1u && rank->early_launch == MC_CUDA_EARLY_ON ? 2u * n : n;
+}
 
 /* Loads every kernel on the current device and fills *ret_device. Not during stream capture. */
 int mc_cuda_load(struct mc_cuda_device *ret_device);

@@ -297,7 +297,7 @@ static cudaError_t launch_uniform(const struct mc_cuda_rank *rank, uint32_t chan
 	for (uint32_t j = 0; j + 1u < world_size; j++)
 		a.slot[j] = mc_slot_of(rank, channel, (rank->rank + 1u + j) % world_size);
 	/* two CTAs an SM are worth some spilled registers only when one each is too few */
-	if (kernel == UNIFORM_2 && mc_shape_is_long(rank, n))
+	if (kernel == UNIFORM_2 && mc_shape_is_long(rank, n) && mc_device_share(rank) == 1u)
 		kernel = UNIFORM_2_LONG;
 	return mc_launch(
 		rank, &mc_dispatch_kernels, kernel, mc_shape_stream(rank, n, 1), &a, stream);

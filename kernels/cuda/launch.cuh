@@ -88,20 +88,12 @@ static inline uint8_t *mc_slot_of(const struct mc_cuda_rank *rank, uint32_t chan
 }
 
 /*
- * Ops that may be on the device at a time: of the ranks that share it and of all channels; with
- * early launch the next one's CTAs are there as well.
- */
-static inline uint32_t mc_device_share(const struct mc_cuda_rank *rank)
-{
-	return rank->ranks_per_device * rank->layout.n_channels *
-	       (rank->early_launch == MC_CUDA_EARLY_ON ? 2u : 1u);
-}
-
-/*
  * How many of an op's CTAs may be on the device when `fit` would be resident without others. Every
  * CTA must find room while all others wait, on whatever multiprocessors those are and however large
  * they are: so all together they are no more than there are multiprocessors, and one of those is
- * always free for a CTA that is missing.
+ * always free for a CTA that is missing. (A cluster wants several free ones close together, which
+ * this does not promise when more than two ops share the device: it may wait until the ops without
+ * clusters are done, which need nothing of it.)
  */
 static inline uint32_t mc_cta_limit(const struct mc_cuda_rank *rank, uint32_t fit)
 {
@@ -133,8 +125,8 @@ static inline uint32_t mc_cluster_limit(
 static inline bool mc_is_early(const struct mc_cuda_rank *rank, struct mc_shape shape)
 {
 	if (rank->early_launch == MC_CUDA_EARLY_AUTO)
-		return mc_device_share(rank) == 1u && shape.early;
-	return rank->early_launch == MC_CUDA_EARLY_ON;
+		return mc_device_share(rank) == 1u && shape.early && rank->device->has_early;
+	return rank->early_launch == MC_CUDA_EARLY_ON && rank->device->has_early;
 }
 
 /*

@@ -111,7 +111,10 @@ static const void *const functions[] = {(const void *)mask_ids, (const void *)pr
 
 MC_KERNEL_SET(local, LOCAL);
 
-/* No rank waits for these: nothing to keep resident, and no attribute needed. */
+/*
+ * Kernels that wait for nobody, and the probe, which is one CTA a rank at a time when no op runs:
+ * nothing to keep resident, and no attribute needed.
+ */
 template <class Args>
 static cudaError_t launch_plain(
 	void (*kernel)(Args), unsigned n_ctas, unsigned n_threads, const Args &a, void *stream)
@@ -208,6 +211,10 @@ int mc_cuda_load(struct mc_cuda_device *ret_device)
 	if (error)
 		return error;
 	device.n_sms = (uint32_t)value;
+	error = cudaDeviceGetAttribute(&value, cudaDevAttrComputeCapabilityMajor, ordinal);
+	if (error)
+		return error;
+	device.has_early = value >= 9;
 	for (const struct mc_kernel_set *set : sets)
 		for (uint32_t i = 0; i < set->n; i++) {
 			cudaFuncAttributes attributes;

@@ -256,8 +256,9 @@ static int launched(
 		return 0;
 	if (error == cudaErrorCooperativeLaunchTooLarge) {
 		snprintf(ret_error->text, sizeof(ret_error->text),
-			"%s: %u ranks on one GPU leave no room for one CTA each; place fewer there",
-			op, rank->view.ranks_per_device);
+			"%s: %u ranks of %u channels on one GPU leave no room for one CTA each; "
+			"place fewer there, or take fewer channels",
+			op, rank->view.ranks_per_device, rank->view.layout.n_channels);
 		return MC_FAULT_DEVICE;
 	}
 	mc_runtime_error(error, op, ret_error);

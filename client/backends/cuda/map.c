@@ -248,6 +248,26 @@ static int map_board(struct mc_backend_rank *rank, const struct mc_backend_epoch
 
 /* ---- epochs ---- */
 
+/* Every op that may be on the device at a time needs a CTA there: said now, not in the first op. */
+static int check_room(const struct mc_backend_rank *rank, const struct mc_backend_epoch *epoch,
+	struct mc_backend_error *ret_error)
+{
+	const struct mc_cuda_rank view = {.layout = epoch->layout,
+		.ranks_per_device = epoch->ranks_per_device,
+		.early_launch = rank->early_launch};
+	const uint32_t share = mc_device_share(&view);
+
+	if (share <= rank->device.n_sms)
+		return 0;
+	snprintf(ret_error->text, sizeof(ret_error->text),
+		"%u ranks of %u channels on GPU %d can have %u ops there at a time%s, but it has "
+		"%u multiprocessors: place fewer ranks there, or take fewer channels",
+		epoch->ranks_per_device, epoch->layout.n_channels, rank->ordinal, share,
+		rank->early_launch == MC_CUDA_EARLY_ON ? " (with forced early launch)" : "",
+		rank->device.n_sms);
+	return MOECOMM_TOPOLOGY;
+}
+
 static int check_epoch(const struct mc_backend_rank *rank, const struct mc_backend_epoch *epoch,
 	struct mc_backend_error *ret_error)
 {
@@ -263,10 +283,12 @@ static int check_epoch(const struct mc_backend_rank *rank, const struct mc_backe
 		problem = "the arenas are no multiple of the device's granularity";
 	else if (epoch->ranks_per_device < 1)
 		problem = "the number of ranks on this device is missing";
-	if (!problem)
-		return 0;
-	snprintf(ret_error->text, sizeof(ret_error->text), "cannot map the epoch: %s", problem);
-	return MOECOMM_PROTOCOL;
+	if (problem) {
+		snprintf(ret_error->text, sizeof(ret_error->text), "cannot map the epoch: %s",
+			problem);
+		return MOECOMM_PROTOCOL;
+	}
+	return check_room(rank, epoch, ret_error);
 }
 
 static int check_control(const struct mc_backend_rank *rank, const struct mc_backend_epoch *epoch,

@@ -41,9 +41,10 @@ static void measures_only_what_is_asked_for(void **state)
 	(void)state;
 	program_start(&program,
 		(const char *const[]){"moecomm-bench", "failures", "--ranks", "2", "--repeats", "1",
-			"--events", "mismatch,nothing", "--ops", "50", NULL});
+			"--events", "mismatch,nothing", "--ops", "50", "--json", NULL});
 	assert_int_equal(program_wait(&program, END_MS), 0);
 	out = program_out(&program);
+	assert_non_null(strstr(out, "\"watched ops\": \"50\""));
 	assert_non_null(strstr(out, "ranks call different ops"));
 	assert_non_null(strstr(out, "nothing happens"));
 	assert_null(strstr(out, "aborts"));

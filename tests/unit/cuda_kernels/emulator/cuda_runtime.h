@@ -60,6 +60,7 @@ struct cudaFuncAttributes {
 enum cudaDeviceAttr {
 	cudaDevAttrMultiProcessorCount,
 	cudaDevAttrClusterLaunch,
+	cudaDevAttrComputeCapabilityMajor,
 };
 enum cudaFuncAttribute {
 	cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -73,7 +74,9 @@ static inline cudaError_t cudaGetDevice(int *ret_device)
 
 static inline cudaError_t cudaDeviceGetAttribute(int *ret_value, cudaDeviceAttr attribute, int)
 {
-	*ret_value = attribute == cudaDevAttrMultiProcessorCount ? EMU_SMS : 1;
+	*ret_value = attribute == cudaDevAttrMultiProcessorCount      ? EMU_SMS
+		     : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+								      : 1;
 	return cudaSuccess;
 }
 
