@@ -2,6 +2,7 @@
 /* The daemon as a process: its socket, signals, configuration, watchdog, and what idling costs. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -272,6 +273,7 @@ static void fds_in_flight_beyond_the_kernel_s_bound_wait(void **state)
 	const struct mc_test_daemon_options options = {
 		.uid = 65534, .max_fds = 5000, .config = "[daemon]\nsocket_mode = 0666\n"};
 	struct mc_wire_client clients[128];
+	struct pollfd looks[128];
 	struct mc_wire_layout layout;
 
 	(void)state;
@@ -288,12 +290,22 @@ static void fds_in_flight_beyond_the_kernel_s_bound_wait(void **state)
 
 		mc_wire_join(&clients[i], &join);
 	}
-	/* nobody reads until all that fits is on its way */
+	/* nobody reads until all that fits is on its way; then whoever has something does: a client
+	 * that has nothing yet waits for the others to take theirs */
 	mc_test_sleep_ms(500);
-	for (uint32_t i = 0; i < 128; i++) {
-		mc_wire_expect_layout(&clients[i], 20000, &layout);
-		mc_wire_vote_yes(&clients[i], layout.member_id);
-		mc_wire_layout_clear(&layout);
+	for (uint32_t i = 0; i < 128; i++)
+		looks[i] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
+	for (uint32_t n_left = 128; n_left;) {
+		assert_true(poll(looks, 128, 20000) > 0);
+		for (uint32_t i = 0; i < 128; i++) {
+			if (looks[i].fd < 0 || !looks[i].revents)
+				continue;
+			mc_wire_expect_layout(&clients[i], 20000, &layout);
+			mc_wire_vote_yes(&clients[i], layout.member_id);
+			mc_wire_layout_clear(&layout);
+			looks[i].fd = -1; /* poll passes it by */
+			n_left--;
+		}
 	}
 	for (uint32_t i = 0; i < 128; i++)
 		mc_wire_expect_ready(&clients[i], 20000);
